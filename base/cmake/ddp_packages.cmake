@@ -1,0 +1,36 @@
+# The libraries ddptrain uses. A missing one gets one line that names the Debian package.
+
+find_package(PkgConfig QUIET)
+if(NOT PKG_CONFIG_FOUND)
+    message(FATAL_ERROR "pkg-config is missing: apt-get install pkgconf")
+endif()
+
+# ddp_require(<name> <pkg-config module> <Debian package>) makes the target ddp_dep::<name>.
+function(ddp_require name module package)
+    pkg_check_modules(${name} QUIET IMPORTED_TARGET GLOBAL ${module})
+    if(NOT ${name}_FOUND)
+        message(FATAL_ERROR "${module} is missing: apt-get install ${package}")
+    endif()
+    add_library(ddp_dep::${name} ALIAS PkgConfig::${name})
+endfunction()
+
+ddp_require(mpi ompi-c libopenmpi-dev)
+ddp_require(cyaml libcyaml libcyaml-dev)
+ddp_require(cjson libcjson libcjson-dev)
+ddp_require(xxhash libxxhash libxxhash-dev)
+ddp_require(zlib zlib zlib1g-dev)
+ddp_require(hwloc hwloc libhwloc-dev)
+ddp_require(hdf5 hdf5-serial libhdf5-dev)
+if(DDP_BUILD_TESTS)
+    ddp_require(check check check)
+    # OpenBLAS is a test oracle only; the serial build: one rank, one core.
+    find_library(DDP_OPENBLAS NAMES openblas PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-serial NO_DEFAULT_PATH)
+    find_path(DDP_OPENBLAS_INCLUDE cblas.h PATHS /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-serial NO_DEFAULT_PATH)
+    if(NOT DDP_OPENBLAS OR NOT DDP_OPENBLAS_INCLUDE)
+        message(FATAL_ERROR "serial OpenBLAS is missing: apt-get install libopenblas-serial-dev")
+    endif()
+    add_library(ddp_dep::openblas INTERFACE IMPORTED GLOBAL)
+    target_include_directories(ddp_dep::openblas INTERFACE ${DDP_OPENBLAS_INCLUDE})
+    target_link_libraries(ddp_dep::openblas INTERFACE ${DDP_OPENBLAS})
+endif()
+find_package(Threads REQUIRED)

@@ -1,0 +1,162 @@
+/**
+ * @file The reducer: sums gradients over micro-batches and ranks, bucket by bucket, while backward still
+ * runs, and updates the parameters. It owns the flat arenas (parameters, moments, gradients) and knows
+ * tensors and streams, not models.
+ *
+ * The global batch is cut into V micro-batches 0 .. V-1 (ddp_partition()), dealt to ranks in contiguous
+ * ranges. The gradient is the sum over micro-batches in one fixed balanced binary tree (kernels/optim.h), so
+ * it does not depend on the number of ranks. One step, on every rank:
+ *
+ *     ddp_reducer_step_begin(r, &step);                     waits until the parameters of the last step are
+ * there for each micro-batch v of this rank (ddp_reducer_range) that has samples: ddp_reducer_micro_begin(r,
+ * v, &grads, &accumulate);  where to write the gradients
+ *         ... forward ...
+ *         ddp_reducer_forward_done(r, stats, used);            loss and weight sums (device), used flags
+ * (host)
+ *         ... backward: ddp_reducer_ready(r, i) for each used tensor i, when its gradient is final and it is
+ * no longer read ... ddp_reducer_micro_end(r); ddp_reducer_step_end(r, &result);                     waits
+ * for this rank's own slices and the sums
+ *
+ * Thread: owner of the device. Collective: the sequence step_begin .. step_end, same number of steps on every
+ * rank.
+ */
+#ifndef DDP_REDUCER_H_
+#define DDP_REDUCER_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/export.h"
+#include "base/status.h"
+#include "ddp/comm.h"
+#include "kernels/device.h"
+#include "kernels/layout.h"
+#include "kernels/ops.h"
+#include "kernels/optim.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddp_reducer ddp_reducer_t;
+
+/** EXACT: the fixed tree, bits do not depend on the ranks. FAST: accumulate in place, then rank by rank. */
+typedef enum ddp_reduction { DDP_REDUCTION_EXACT = 0, DDP_REDUCTION_FAST = 1 } ddp_reduction_t;
+/** SAMPLES: divide the sum by the global weight. RANKS: PyTorch DDP's mean over ranks of local means. */
+typedef enum ddp_average { DDP_AVERAGE_SAMPLES = 0, DDP_AVERAGE_RANKS = 1 } ddp_average_t;
+/** A loss or gradient norm that is not finite: STOP: step_end fails on all ranks. SKIP: the step changes
+ * nothing. */
+typedef enum ddp_nonfinite { DDP_NONFINITE_STOP = 0, DDP_NONFINITE_SKIP = 1 } ddp_nonfinite_t;
+
+typedef struct ddp_reducer_params {
+    size_t        struct_size;
+    ddp_comm_t   *comm;    /* borrowed, outlives the reducer */
+    ddp_stream_t *compute; /* borrowed: the stream that writes gradients and reads parameters */
+    const ddp_tensor_desc_t
+          *tensors; /* laid out (ddp_layout_make), in registration order; copied, names too */
+    size_t n_tensors;
+    size_t micro_batches;     /* V >= number of ranks */
+    size_t bucket_cap_bytes;  /* a bucket closes before it passes this; one larger tensor is a bucket alone */
+    size_t tail_bucket_bytes; /* cap of the last bucket (ready last); 0: no special tail */
+    ddp_reduction_t    reduction;
+    ddp_average_t      average;
+    ddp_nonfinite_t    nonfinite;
+    ddp_optim_config_t optim;
+    float              clip_norm; /* > 0: clip by global norm; the update then starts after the last bucket */
+    uint64_t checksum_every; /* steps between checks that all machines hold the same parameters; 0: never */
+} ddp_reducer_params_t;
+#define DDP_REDUCER_PARAMS_INIT                                                                              \
+    {                                                                                                        \
+        .struct_size = sizeof(ddp_reducer_params_t), .micro_batches = 1,                                     \
+        .bucket_cap_bytes = (size_t)25 << 20, .tail_bucket_bytes = (size_t)1 << 20,                          \
+        .optim = DDP_OPTIM_CONFIG_ADAMW                                                                      \
+    }
+
+/** A bucket: whole tensors, a range of the flat layout. */
+typedef struct ddp_bucket_info {
+    size_t offset, count; /* floats, padding included */
+    size_t n_tensors;
+} ddp_bucket_info_t;
+
+/** What a reducer will need, computed without one: for --dry-run. Local, not collective. */
+typedef struct ddp_reducer_plan {
+    size_t n_buckets;
+    size_t arenas;       /* gradient arenas of this rank: its open subtrees and partial sums */
+    size_t shared_bytes; /* on this machine: parameters, moments, all gradient arenas, flags */
+} ddp_reducer_plan_t;
+/** @param [in] rank_of_plan  rank whose arenas are counted. `params->comm` and `compute` may be NULL here. */
+DDP_API ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int rank_of_plan,
+                                      ddp_reducer_plan_t *plan_p, ddp_bucket_info_t *buckets,
+                                      size_t capacity) DDP_NODISCARD;
+
+/** Collective. Checks on all ranks that tensors and options are equal. Values and moments start at 0. */
+DDP_API ddp_status_t ddp_reducer_create(const ddp_reducer_params_t *params,
+                                        ddp_reducer_t             **reducer_p) DDP_NODISCARD;
+DDP_API void         ddp_reducer_destroy(ddp_reducer_t **reducer_p);
+
+/** The flat arenas, [total floats]: parameters (one copy for the machine) and moment `slot`. To write them:
+ * see _publish. */
+DDP_API float *ddp_reducer_values(ddp_reducer_t *reducer);
+DDP_API float *ddp_reducer_slot(ddp_reducer_t *reducer, size_t slot);
+/** Updates applied to tensor i so far (AdamW's t). */
+DDP_API uint64_t ddp_reducer_tensor_steps(const ddp_reducer_t *reducer, size_t i);
+/** Collective: what the local rank 0 of each machine wrote to the arenas (initial values) is now everybody's;
+ * between steps only. */
+DDP_API ddp_status_t ddp_reducer_publish(ddp_reducer_t *reducer) DDP_NODISCARD;
+
+DDP_API size_t ddp_reducer_buckets(const ddp_reducer_t *reducer, ddp_bucket_info_t *buckets, size_t capacity);
+/** Micro-batches of this rank: first .. first + count - 1. */
+DDP_API void ddp_reducer_range(const ddp_reducer_t *reducer, size_t *first_p, size_t *count_p);
+
+typedef struct ddp_step {
+    float  lr;      /* rank 0's is taken on all ranks */
+    size_t samples; /* of the global batch; ddp_partition(samples, V, v) says how many micro-batch v has */
+    const size_t *part_samples; /* NULL, or [V]: explicit sizes instead (0 = absent, only at the end) */
+} ddp_step_t;
+DDP_API ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *reducer, const ddp_step_t *step) DDP_NODISCARD;
+/** @param [out] grads_p  flat arena, [total floats]. @param [out] accumulate_p  true: add to it, false:
+ * replace */
+DDP_API ddp_status_t ddp_reducer_micro_begin(ddp_reducer_t *reducer, size_t micro_batch, float **grads_p,
+                                             bool *accumulate_p) DDP_NODISCARD;
+/** @param [in] stats  device, read in stream order; valid until the step ends. @param [in] used  host,
+ * [n_tensors], copied */
+DDP_API ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *reducer, const ddp_loss_stats_t *stats,
+                                              const uint8_t *used) DDP_NODISCARD;
+/** DDP_ERR_STATE: not declared used, or ready twice. */
+DDP_API ddp_status_t ddp_reducer_ready(ddp_reducer_t *reducer, size_t tensor) DDP_NODISCARD;
+/** DDP_ERR_STATE names the used tensors that never became ready. */
+DDP_API ddp_status_t ddp_reducer_micro_end(ddp_reducer_t *reducer) DDP_NODISCARD;
+
+typedef struct ddp_step_result {
+    double loss;   /* sum of losses / sum of weights over the global batch */
+    double weight; /* sum of weights */
+    double correct, counted;
+    double grad_norm; /* of the averaged gradient before clipping; NaN unless clip_norm or nonfinite skip is
+                         on */
+    bool    skipped;  /* nonfinite: skip */
+    int64_t comm_ns;  /* time this rank spent in reduction and update work */
+    int64_t exposed_comm_ns; /* from the end of its backward to the end of step_end */
+} ddp_step_result_t;
+/**
+ * DDP_ERR_NOT_FINITE on every rank (nonfinite stop). DDP_ERR_REMOTE, DDP_ERR_TIMEOUT: the line names the
+ * rank, host and bucket; the reducer can only be destroyed. On success own slices are written; all are after
+ * the next step_begin or _finish.
+ */
+DDP_API ddp_status_t ddp_reducer_step_end(ddp_reducer_t *reducer, ddp_step_result_t *result_p) DDP_NODISCARD;
+/** Collective: wait until all ranks' slices are written; before evaluation, checkpoints and reading values.
+ */
+DDP_API ddp_status_t ddp_reducer_finish(ddp_reducer_t *reducer) DDP_NODISCARD;
+
+/** xxh128 of all parameters in name order (names and element bytes, no padding), hex in text[33]. After
+ * _finish. Local. */
+DDP_API void ddp_reducer_weights_hash(const ddp_reducer_t *reducer, char text[33]);
+/** Collective: DDP_ERR_MISMATCH names the machine whose parameters differ. Called every `checksum_every`
+ * steps too. */
+DDP_API ddp_status_t ddp_reducer_check_replicas(ddp_reducer_t *reducer) DDP_NODISCARD;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,94 @@
+/**
+ * @file Data sets of labelled images: IDX files (gzipped or not), Fashion-MNIST, and the drawn set `shapes`.
+ *
+ * Opening reads headers only; the decoded samples (uint8 pixels, labels) go into memory the caller gives, so
+ * that the ranks of a machine can share one copy: one of them loads, the others attach. Not collective;
+ * thread: any one at a time, fetch from any.
+ */
+#ifndef DDP_DATASET_H_
+#define DDP_DATASET_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/export.h"
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddp_dataset ddp_dataset_t;
+
+typedef enum ddp_data_kind {
+    DDP_DATA_FASHION_MNIST = 0,
+    DDP_DATA_IDX           = 1,
+    DDP_DATA_SHAPES        = 2
+} ddp_data_kind_t;
+typedef enum ddp_split { DDP_SPLIT_TRAIN = 0, DDP_SPLIT_TEST = 1 } ddp_split_t;
+
+typedef struct ddp_dataset_params {
+    size_t          struct_size;
+    ddp_data_kind_t kind;
+    const char *path; /* folder with the four IDX files of MNIST's names, .gz or not; NULL: where Debian puts
+                         Fashion-MNIST */
+    ddp_split_t split;
+    uint64_t    seed; /* shapes */
+    size_t samples; /* shapes: number to draw (default 20000 train, 4000 test); others: use only the first; 0:
+                       default, all */
+} ddp_dataset_params_t;
+#define DDP_DATASET_PARAMS_INIT                                                                              \
+    {                                                                                                        \
+        .struct_size = sizeof(ddp_dataset_params_t)                                                          \
+    }
+
+typedef struct ddp_dataset_info {
+    size_t samples, height, width, channels, classes;
+    size_t memory_bytes; /* that ddp_dataset_load() fills */
+    char   source[512];  /* for the user: "/usr/share/datasets/fashion-mnist (train)" */
+} ddp_dataset_info_t;
+
+/** true if Fashion-MNIST is found at `path` (NULL: Debian's folder). */
+DDP_API int ddp_dataset_fashion_mnist_exists(const char *path);
+
+/**
+ * Read and check the headers.
+ * @return DDP_ERR_IO (no such file ...), DDP_ERR_FORMAT (magic, type, dimensions, image and label counts
+ * differ, zero samples): one line with file, offset, expected and found
+ */
+DDP_API ddp_status_t              ddp_dataset_open(const ddp_dataset_params_t *params,
+                                                   ddp_dataset_t             **dataset_p) DDP_NODISCARD;
+DDP_API void                      ddp_dataset_close(ddp_dataset_t **dataset_p);
+DDP_API const ddp_dataset_info_t *ddp_dataset_info(const ddp_dataset_t *dataset);
+
+/**
+ * Decode everything into `memory` and use it. Measures mean and standard deviation of each channel.
+ * @param [out] memory  [memory_bytes], DDP_ALIGNMENT-aligned; borrowed until close
+ * @return DDP_ERR_FORMAT: truncated or damaged (with the offset), bytes left over, or a label out of range
+ * (with its index)
+ */
+DDP_API ddp_status_t ddp_dataset_load(ddp_dataset_t *dataset, void *memory) DDP_NODISCARD;
+/** Use memory that another process of this machine loaded from the same files. DDP_ERR_STATE if it was not.
+ */
+DDP_API ddp_status_t ddp_dataset_attach(ddp_dataset_t *dataset, const void *memory) DDP_NODISCARD;
+
+/** Mean and standard deviation of channel c, pixels counted 0 .. 1. After load or attach. */
+DDP_API void ddp_dataset_moments(const ddp_dataset_t *dataset, size_t channel, double *mean_p, double *std_p);
+/** Normalise with these (of the training set) instead of its own; [channels] each. */
+DDP_API ddp_status_t ddp_dataset_set_moments(ddp_dataset_t *dataset, const double *mean,
+                                             const double *std) DDP_NODISCARD;
+
+/**
+ * Normalised samples: x = (pixel / 255 - mean) / std. Thread: any, several at once.
+ * @param [in]  index   [n], each < samples
+ * @param [out] images  [n, height, width, channels] float32
+ * @param [out] labels  [n] int32
+ */
+DDP_API void ddp_dataset_fetch(const ddp_dataset_t *dataset, const size_t *index, size_t n, float *images,
+                               int32_t *labels);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

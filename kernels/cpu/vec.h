@@ -1,0 +1,149 @@
+/**
+ * @file One vector type for the three instruction sets, from one source: compiled once per set with
+ * DDP_ISA_SUFFIX and VL.
+ *
+ * GCC and clang vector extensions; intrinsics only where the extensions have no word. Private: never
+ * installed. FMA contraction is on (-ffp-contract=fast) for every set; plain C has no FMA, so sets differ in
+ * the last bits.
+ */
+#ifndef DDP_VEC_H_
+#define DDP_VEC_H_
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Name of a function in this instruction set: DDP_ISA_NAME(gemm) is ddp_gemm_avx2. */
+#define DDP_PASTE_(a, b)   ddp_##a##_##b
+#define DDP_PASTE(a, b)    DDP_PASTE_(a, b)
+#define DDP_ISA_NAME(name) DDP_PASTE(name, DDP_ISA_SUFFIX)
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define VL 16
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define VL 8
+#else
+#define VL 4
+#endif
+
+#define DDP_INLINE static inline __attribute__((always_inline))
+
+typedef float   vf_t __attribute__((vector_size(VL * 4)));
+typedef int32_t vi_t __attribute__((vector_size(VL * 4)));
+typedef float   vfu_t __attribute__((vector_size(VL * 4), aligned(4), may_alias)); /* anywhere in memory */
+typedef int32_t viu_t __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+
+DDP_INLINE vf_t vload(const float *p)
+{
+    return (vf_t) * (const vfu_t *)p;
+}
+
+DDP_INLINE void vstore(float *p, vf_t x)
+{
+    *(vfu_t *)p = (vfu_t)x;
+}
+
+DDP_INLINE vf_t vset1(float x)
+{
+#if VL == 16
+    return (vf_t)_mm512_set1_ps(x);
+#elif VL == 8
+    return (vf_t)_mm256_set1_ps(x);
+#else
+    return (vf_t){x, x, x, x};
+#endif
+}
+
+DDP_INLINE vi_t vset1i(int32_t x)
+{
+    return x - (vi_t){0};
+}
+
+/* mask lanes are all ones or 0, as vector comparisons give them */
+DDP_INLINE vf_t vselect(vi_t mask, vf_t yes, vf_t no)
+{
+    return (vf_t)(((vi_t)yes & mask) | ((vi_t)no & ~mask));
+}
+
+/* b where a is NaN, as the instructions do */
+DDP_INLINE vf_t vmax(vf_t a, vf_t b)
+{
+#if VL == 16
+    return (vf_t)_mm512_max_ps((__m512)a, (__m512)b);
+#elif VL == 8
+    return (vf_t)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return vselect(a > b, a, b);
+#endif
+}
+
+DDP_INLINE vf_t vmin(vf_t a, vf_t b)
+{
+#if VL == 16
+    return (vf_t)_mm512_min_ps((__m512)a, (__m512)b);
+#elif VL == 8
+    return (vf_t)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    return vselect(a < b, a, b);
+#endif
+}
+
+DDP_INLINE vf_t vsqrt(vf_t a)
+{
+#if VL == 16
+    return (vf_t)_mm512_sqrt_ps((__m512)a);
+#elif VL == 8
+    return (vf_t)_mm256_sqrt_ps((__m256)a);
+#else
+    return (vf_t){sqrtf(a[0]), sqrtf(a[1]), sqrtf(a[2]), sqrtf(a[3])};
+#endif
+}
+
+/* pairwise, so the order is fixed: lane i + lane i + n/2, and so on */
+DDP_INLINE float vsum(vf_t a)
+{
+    for (int n = VL / 2; n >= 1; n /= 2) {
+        for (int i = 0; i < n; i++) {
+            a[i] += a[i + n];
+        }
+    }
+    return a[0];
+}
+
+DDP_INLINE float vhmax(vf_t a)
+{
+    float m = a[0];
+
+    for (int i = 1; i < VL; i++) {
+        m = a[i] > m ? a[i] : m;
+    }
+    return m;
+}
+
+/* exp(x) = 2^n * 2^f: n by the 1.5 * 2^23 trick, degree-6 polynomial on [-0.5, 0.5]; about 2 ulp. Clamped to
+ * [-87, 88]. */
+DDP_INLINE vf_t vexp(vf_t x)
+{
+    const vf_t magic = vset1(12582912.0F);
+    vf_t       y;
+    vf_t       n;
+    vf_t       f;
+    vf_t       p;
+
+    x = vmin(vmax(x, vset1(-87.0F)), vset1(88.0F));
+    y = x * vset1(1.44269504F);
+    n = y + magic;
+    f = y - (n - magic);
+    p = vset1(1.5403530e-4F);
+    p = p * f + vset1(1.3333558e-3F);
+    p = p * f + vset1(9.6181291e-3F);
+    p = p * f + vset1(5.5504109e-2F);
+    p = p * f + vset1(2.4022651e-1F);
+    p = p * f + vset1(6.9314718e-1F);
+    p = p * f + vset1(1.0F);
+    return (vf_t)((vi_t)p + ((vi_t)n << 23));
+}
+
+#endif

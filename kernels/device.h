@@ -1,0 +1,131 @@
+/**
+ * @file Devices: memory, streams, events and copies behind one table; `cpu` is the reference.
+ *
+ * Callers treat every device as asynchronous: work is submitted to a stream and runs in the stream's order at
+ * some time after that; two streams are ordered by events only; the host may read a result after
+ * ddp_stream_synchronize() or ddp_event_synchronize(). One CPU device is one thread: work runs on the thread
+ * that submits or waits. DDP_DEVICE_SCHEDULE=now (default) runs work as soon as its stream lets it; =defer
+ * runs nothing before somebody waits, and then the youngest stream first, as far as its event waits let it,
+ * so that a missing event wait gives wrong values. Thread: a device and all that belongs to it are used by
+ * the thread that created it.
+ */
+#ifndef DDP_DEVICE_H_
+#define DDP_DEVICE_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/allocator.h"
+#include "base/export.h"
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddp_device ddp_device_t;
+typedef struct ddp_stream ddp_stream_t;
+typedef struct ddp_event  ddp_event_t;
+
+/** Instruction sets of the cpu device, lowest first; values cross MPI. */
+typedef enum ddp_isa {
+    DDP_ISA_PLAIN  = 0, /* C without intrinsics, 4-lane vectors */
+    DDP_ISA_AVX2   = 1, /* AVX2 and FMA */
+    DDP_ISA_AVX512 = 2, /* AVX-512 F, BW, DQ, VL */
+} ddp_isa_t;
+
+/** @return the best set this processor has, or less if DDP_ISA=plain|avx2|avx512 asks for less. */
+DDP_API ddp_isa_t ddp_isa_detect(void);
+/** @return "plain", "avx2" or "avx512". */
+DDP_API const char *ddp_isa_name(ddp_isa_t isa);
+/** DDP_ISA names a set this processor lacks, or no set at all: DDP_ERR_UNSUPPORTED with a line; else DDP_OK.
+ */
+DDP_API ddp_status_t ddp_isa_check(void) DDP_NODISCARD;
+
+/** What a wait does while there is nothing to run: wait a little, watch peers and deadlines. */
+typedef ddp_status_t ddp_idle_fn_t(void *ctx, int64_t waited_ns);
+
+typedef struct ddp_device_params {
+    size_t    struct_size;
+    ddp_isa_t isa; /* set that all ranks agreed on; must be one this processor has */
+} ddp_device_params_t;
+#define DDP_DEVICE_PARAMS_INIT                                                                               \
+    {                                                                                                        \
+        .struct_size = sizeof(ddp_device_params_t), .isa = DDP_ISA_PLAIN                                     \
+    }
+
+/** Create the cpu device. @return DDP_ERR_INVALID_ARG, DDP_ERR_UNSUPPORTED (unknown DDP_DEVICE_SCHEDULE),
+ * DDP_ERR_NO_MEMORY. */
+DDP_API ddp_status_t ddp_device_create(const ddp_device_params_t *params,
+                                       ddp_device_t             **device_p) DDP_NODISCARD;
+/** Destroys a device whose streams and events are gone. Accepts NULL. */
+DDP_API void      ddp_device_destroy(ddp_device_t **device_p);
+DDP_API ddp_isa_t ddp_device_isa(const ddp_device_t *device);
+/** true if host code may read device memory by pointer (after synchronising): always on cpu. */
+DDP_API bool ddp_device_is_host_memory(const ddp_device_t *device);
+/** Memory of the device; DDP_ALIGNMENT-aligned, zeroed. The allocator is borrowed from the device. */
+DDP_API const ddp_allocator_t *ddp_device_allocator(ddp_device_t *device);
+
+/**
+ * What to call in a wait when no stream can go on (ddp's communicator: spin, yield, futex, deadline). NULL:
+ * yield. A status other than DDP_OK ends the wait with it.
+ */
+DDP_API void ddp_device_set_idle(ddp_device_t *device, ddp_idle_fn_t *idle, void *ctx);
+
+/**
+ * Run what is ready on all streams, without waiting. Called between operations and, from inside long kernels,
+ * at most every 0.5 ms, so that communication goes on during backward. Does nothing when called from work it
+ * runs itself.
+ */
+DDP_API void ddp_device_progress(ddp_device_t *device);
+
+/** A stream: work in order. Streams created later are "younger". */
+DDP_API ddp_status_t  ddp_stream_create(ddp_device_t *device, const char *name,
+                                        ddp_stream_t **stream_p) DDP_NODISCARD;
+DDP_API void          ddp_stream_destroy(ddp_stream_t **stream_p);
+DDP_API ddp_device_t *ddp_stream_device(ddp_stream_t *stream);
+
+/** One piece of work: DDP_OK done; DDP_IN_PROGRESS call again later (the stream stays at it); < 0 the stream
+ * has failed. */
+typedef ddp_status_t ddp_work_fn_t(void *args);
+/** Largest argument struct of a piece of work, bytes. */
+#define DDP_WORK_ARGS_BYTES 256
+
+/**
+ * Append work to a stream. Blocking: no (the cpu device may run it before it returns).
+ * @param [in] name   static text, for errors and traces
+ * @param [in] args   copied; at most DDP_WORK_ARGS_BYTES. What it points to must live until the work is done.
+ * @return DDP_OK, the error of earlier work of this stream (with its line), or this work's own error
+ */
+DDP_API ddp_status_t ddp_stream_submit(ddp_stream_t *stream, const char *name, ddp_work_fn_t *fn,
+                                       const void *args, size_t args_bytes) DDP_NODISCARD;
+
+/**
+ * Wait until all work of the stream so far is done. Blocking.
+ * @param [in] timeout_ms  < 0: no limit of its own, the idle function has one. 0: ask only (DDP_IN_PROGRESS
+ * if not done)
+ * @return DDP_OK, DDP_ERR_TIMEOUT, the error of the work, or the status of the idle function
+ */
+DDP_API ddp_status_t ddp_stream_synchronize(ddp_stream_t *stream, int timeout_ms) DDP_NODISCARD;
+
+/** An event: a point in one stream; never recorded = already done. */
+DDP_API ddp_status_t ddp_event_create(ddp_device_t *device, ddp_event_t **event_p) DDP_NODISCARD;
+DDP_API void         ddp_event_destroy(ddp_event_t **event_p);
+/** The event now means "all work of `stream` submitted so far". */
+DDP_API ddp_status_t ddp_event_record(ddp_event_t *event, ddp_stream_t *stream) DDP_NODISCARD;
+/** Later work of `stream` runs after the point that the event means now (recording again later changes
+ * nothing). */
+DDP_API ddp_status_t ddp_stream_wait_event(ddp_stream_t *stream, ddp_event_t *event) DDP_NODISCARD;
+/** As ddp_stream_synchronize(), for the event's point. */
+DDP_API ddp_status_t ddp_event_synchronize(ddp_event_t *event, int timeout_ms) DDP_NODISCARD;
+
+/** Copy `bytes` in stream order; host and device memory in any combination; ranges do not overlap. */
+DDP_API ddp_status_t ddp_stream_copy(ddp_stream_t *stream, void *to, const void *from,
+                                     size_t bytes) DDP_NODISCARD;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

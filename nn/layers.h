@@ -1,0 +1,53 @@
+/**
+ * @file Layers: each runs its operations on the tape's stream and records what backward needs.
+ *
+ * Inputs and outputs are tensors of the tape; parameters are indices of its ddp_params_t. Errors:
+ * DDP_ERR_INVALID_ARG with both shapes in the line. A parameter may be used several times; its gradient is
+ * the sum in a fixed order.
+ */
+#ifndef DDP_LAYERS_H_
+#define DDP_LAYERS_H_
+
+#include "nn/tape.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DDP_NO_PARAM ((size_t)-1)
+
+/** y[rows, out] = act(x[rows, in] W^T + b); W [out, in], b [out] or DDP_NO_PARAM. */
+DDP_API ddp_status_t ddp_nn_linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
+                                   ddp_act_t act, ddp_tensor_t **y_p) DDP_NODISCARD;
+/** Images NHWC; W [out_c, in_c, k_h, k_w]; act NONE or RELU. */
+DDP_API ddp_status_t ddp_nn_conv2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
+                                   size_t stride, size_t pad, ddp_act_t act,
+                                   ddp_tensor_t **y_p) DDP_NODISCARD;
+DDP_API ddp_status_t ddp_nn_act(ddp_tape_t *tape, ddp_tensor_t *x, ddp_act_t act,
+                                ddp_tensor_t **y_p) DDP_NODISCARD;
+DDP_API ddp_status_t ddp_nn_max_pool2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t kernel, size_t stride,
+                                       size_t pad, ddp_tensor_t **y_p) DDP_NODISCARD;
+DDP_API ddp_status_t ddp_nn_avg_pool2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t kernel, size_t stride,
+                                       size_t pad, ddp_tensor_t **y_p) DDP_NODISCARD;
+/** [n, h, w, c] -> [n, c * h * w], in PyTorch's order. No copy where c, or h * w, is 1. */
+DDP_API ddp_status_t ddp_nn_flatten(ddp_tape_t *tape, ddp_tensor_t *x, ddp_tensor_t **y_p) DDP_NODISCARD;
+/** Inverted dropout; identity when not training or p = 0. Each call in a forward has its own layer number. */
+DDP_API ddp_status_t ddp_nn_dropout(ddp_tape_t *tape, ddp_tensor_t *x, float p,
+                                    ddp_tensor_t **y_p) DDP_NODISCARD;
+/** y = a + b, same shapes (a residual). */
+DDP_API ddp_status_t ddp_nn_add(ddp_tape_t *tape, ddp_tensor_t *a, ddp_tensor_t *b,
+                                ddp_tensor_t **y_p) DDP_NODISCARD;
+
+/** Losses end a forward. `stats` is device memory of the tape, filled in stream order, valid until the next
+ * begin. */
+DDP_API ddp_status_t ddp_nn_cross_entropy(ddp_tape_t *tape, ddp_tensor_t *logits, const int32_t *labels,
+                                          const float *weights, int32_t ignore_index,
+                                          ddp_loss_stats_t **stats_p) DDP_NODISCARD;
+DDP_API ddp_status_t ddp_nn_mse(ddp_tape_t *tape, ddp_tensor_t *y, const float *target, const float *weights,
+                                ddp_loss_stats_t **stats_p) DDP_NODISCARD;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

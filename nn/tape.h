@@ -1,0 +1,99 @@
+/**
+ * @file The tape: operations record themselves in forward; backward runs them in reverse and says when a
+ * gradient is final.
+ *
+ * Define-by-run: for each micro-batch ddp_tape_begin(), then nn/layers.h calls, then ddp_tape_backward().
+ * Activations come from an arena of the tape that is sized by the first micro-batches and kept: a step
+ * allocates nothing after that. A layer's backward submits the input gradient first, then the parameter
+ * gradients, then reports "ready"; so a parameter that is reported ready is no longer read in this
+ * micro-batch either. Thread: owner of the device. Collective: no.
+ */
+#ifndef DDP_TAPE_H_
+#define DDP_TAPE_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/export.h"
+#include "base/status.h"
+#include "kernels/device.h"
+#include "kernels/layout.h"
+#include "kernels/ops.h"
+#include "nn/params.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ddp_tape ddp_tape_t;
+
+/** A tensor of the running micro-batch; owned by the tape, valid until the next ddp_tape_begin(). */
+typedef struct ddp_tensor {
+    size_t ndim;
+    size_t shape[DDP_MAX_DIMS]; /* [n, h, w, c] for images, [rows, width] for matrices */
+    size_t count;
+    float *data; /* device */
+    float *grad; /* device, same shape; NULL before backward reached it or where none is needed */
+    bool   needs_grad;
+    bool   has_grad; /* something was written to grad: the next contribution is added */
+} ddp_tensor_t;
+
+/** Parameter `index` will get no further gradient in this backward, and is not read any more. All work is
+ * submitted. */
+typedef ddp_status_t ddp_tape_ready_fn_t(void *ctx, size_t index);
+
+typedef struct ddp_tape_params {
+    size_t        struct_size;
+    ddp_stream_t *stream; /* borrowed: the compute stream */
+    ddp_params_t *params; /* borrowed */
+} ddp_tape_params_t;
+#define DDP_TAPE_PARAMS_INIT                                                                                 \
+    {                                                                                                        \
+        .struct_size = sizeof(ddp_tape_params_t)                                                             \
+    }
+
+DDP_API ddp_status_t ddp_tape_create(const ddp_tape_params_t *params, ddp_tape_t **tape_p) DDP_NODISCARD;
+DDP_API void         ddp_tape_destroy(ddp_tape_t **tape_p);
+/** Whom to tell in backward; NULL: nobody. */
+DDP_API void ddp_tape_set_ready(ddp_tape_t *tape, ddp_tape_ready_fn_t *ready, void *ctx);
+
+/** One micro-batch's circumstances. */
+typedef struct ddp_tape_begin {
+    bool     training;         /* false: nothing is recorded, dropout is off */
+    bool     accumulate_grads; /* parameter gradients are added to what the arena holds (reduction `fast`) */
+    uint64_t seed, step;       /* of the random numbers */
+    uint64_t first_row;        /* position of the micro-batch's first sample in the global batch */
+} ddp_tape_begin_t;
+
+/** Forget the last micro-batch. Its tensors become invalid; memory stays. */
+DDP_API ddp_status_t ddp_tape_begin(ddp_tape_t *tape, const ddp_tape_begin_t *begin) DDP_NODISCARD;
+
+/** Wrap `data` (device, borrowed until the next begin) as an input; no gradient. */
+DDP_API ddp_status_t ddp_tape_input(ddp_tape_t *tape, const float *data, size_t ndim, const size_t *shape,
+                                    ddp_tensor_t **tensor_p) DDP_NODISCARD;
+
+/** used[i] = 1 if forward used parameter i since begin, else 0. @param [out] used  host, [ddp_params_count()]
+ */
+DDP_API void ddp_tape_used(const ddp_tape_t *tape, uint8_t *used);
+
+/**
+ * Differentiate the loss recorded last (ddp_nn_cross_entropy, ddp_nn_mse) with respect to all used
+ * parameters.
+ *
+ * Blocking: no; work is on the stream. Gradients of the SUM over samples. Parameters that were not used are
+ * neither written nor reported.
+ * @return DDP_ERR_STATE: no loss since begin, or begin said training = false; or the status of `ready`
+ */
+DDP_API ddp_status_t ddp_tape_backward(ddp_tape_t *tape) DDP_NODISCARD;
+
+/** Bytes of activations the last micro-batch used, and allocations made since create (constant after the
+ * first step). */
+DDP_API size_t ddp_tape_activation_bytes(const ddp_tape_t *tape);
+DDP_API size_t ddp_tape_allocations(const ddp_tape_t *tape);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

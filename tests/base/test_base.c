@@ -1,0 +1,179 @@
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/allocator.h"
+#include "base/call.h"
+#include "base/clock.h"
+#include "base/convert.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "tests/support/ddp_test.h"
+
+START_TEST(every_status_has_its_own_name_and_text)
+{
+    ck_assert_str_eq(ddp_status_name(DDP_OK), "DDP_OK");
+    ck_assert_str_eq(ddp_status_name(DDP_ERR_REMOTE), "DDP_ERR_REMOTE");
+    ck_assert_str_eq(ddp_status_text(DDP_ERR_NO_MEMORY), "out of memory");
+    ck_assert_str_eq(ddp_status_name((ddp_status_t)-999), "unknown status");
+}
+END_TEST
+
+START_TEST(a_record_is_one_line_and_may_quote_the_last_one)
+{
+    ck_assert_int_eq(ddp_fail(DDP_ERR_IO, "a\nb %d", 7), DDP_ERR_IO);
+    ck_assert_str_eq(ddp_error_line(), "a b 7");
+    (void)ddp_fail(DDP_ERR_IO, "outer: %s", ddp_error_line());
+    ck_assert_str_eq(ddp_error_line(), "outer: a b 7");
+    ddp_error_prefix("file '%s'", "x.h5");
+    ck_assert_str_eq(ddp_error_line(), "file 'x.h5': outer: a b 7");
+    ddp_error_clear();
+    ck_assert_str_eq(ddp_error_line(), "");
+}
+END_TEST
+
+START_TEST(a_record_that_is_too_long_is_cut)
+{
+    char text[2 * DDP_ERROR_LINE_SIZE];
+
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    (void)ddp_fail(DDP_ERR_IO, "%s", text);
+    ck_assert_uint_eq(strlen(ddp_error_line()), DDP_ERROR_LINE_SIZE - 1);
+    ddp_error_prefix("%s", text);
+    ck_assert_uint_eq(strlen(ddp_error_line()), DDP_ERROR_LINE_SIZE - 1);
+}
+END_TEST
+
+START_TEST(call_wrappers_name_the_call_and_the_cause)
+{
+    ddp_assert_fails(ddp_from_mpi(MPI_ERR_COMM, "MPI_Comm_dup(a, b)"), DDP_ERR_MPI, "MPI_Comm_dup failed: ");
+    ddp_assert_fails(ddp_from_pthread(12, "pthread_create(x)"), DDP_ERR_SYSTEM, "pthread_create failed: ");
+    ddp_assert_ok(ddp_from_errno(0, "close(1)"));
+}
+END_TEST
+
+START_TEST(conversions_are_checked)
+{
+    int    i = -1;
+    size_t n = 1;
+
+    ddp_assert_ok(ddp_to_int(INT_MAX, "count", &i));
+    ck_assert_int_eq(i, INT_MAX);
+    ddp_assert_fails(ddp_to_int((size_t)INT_MAX + 1, "count", &i), DDP_ERR_INVALID_ARG, "count: 2147483648");
+    ddp_assert_fails(ddp_mul_size(SIZE_MAX / 2, 3, "rows", &n), DDP_ERR_INVALID_ARG, "rows");
+    ck_assert_uint_eq(n, 1);
+}
+END_TEST
+
+START_TEST(a_partition_is_contiguous_balanced_and_larger_first)
+{
+    static const size_t wanted[4] = {3, 3, 2, 2};
+
+    for (size_t n = 0; n <= 40; n++) {
+        for (size_t parts = 1; parts <= 9; parts++) {
+            size_t end  = 0;
+            size_t last = n;
+
+            for (size_t k = 0; k < parts; k++) {
+                size_t first;
+                size_t count;
+
+                ddp_partition(n, parts, k, &first, &count);
+                ck_assert_uint_eq(first, end);
+                ck_assert_uint_le(count, last);
+                ck_assert_uint_ge(count, n / parts);
+                ck_assert_uint_le(count, (n + parts - 1) / parts);
+                end += count;
+                last = count;
+                if (n == 10 && parts == 4) {
+                    ck_assert_uint_eq(count, wanted[k]);
+                }
+            }
+            ck_assert_uint_eq(end, n);
+        }
+    }
+}
+END_TEST
+
+START_TEST(private_memory_is_aligned_zeroed_and_too_much_is_an_error)
+{
+    const ddp_allocator_t *allocator = ddp_allocator_private();
+    static const size_t    sizes[]   = {1, 4096, ((size_t)3 << 20) + 5};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        void *memory = NULL;
+
+        ddp_assert_ok(allocator->acquire(allocator->ctx, "test", sizes[i], &memory));
+        ck_assert_uint_eq((size_t)memory % DDP_ALIGNMENT, 0);
+        for (size_t j = 0; j < sizes[i]; j++) {
+            ck_assert(((unsigned char *)memory)[j] == 0);
+        }
+        memset(memory, 0xff, sizes[i]);
+        allocator->release(allocator->ctx, memory);
+    }
+    allocator->release(allocator->ctx, NULL);
+    {
+        void *memory = NULL;
+
+        ddp_assert_fails(allocator->acquire(allocator->ctx, "gradients", SIZE_MAX / 2, &memory),
+                         DDP_ERR_NO_MEMORY, "gradients");
+        ck_assert_ptr_null(memory);
+    }
+}
+END_TEST
+
+START_TEST(a_planted_fault_hits_its_point_and_rank_only)
+{
+    setenv("DDP_FAULT", "window_map:2", 1);
+    ddp_assert_ok(ddp_fault("window_map", 1));
+    ddp_assert_ok(ddp_fault("window", 2));
+    ddp_assert_fails(ddp_fault("window_map", 2), DDP_ERR_SYSTEM, "planted");
+    unsetenv("DDP_FAULT");
+    ddp_assert_ok(ddp_fault("window_map", 2));
+}
+END_TEST
+
+START_TEST(the_clock_does_not_go_back)
+{
+    int64_t last = ddp_clock_ns();
+
+    for (int i = 0; i < 1000; i++) {
+        int64_t now = ddp_clock_ns();
+
+        ck_assert_int_ge(now, last);
+        last = now;
+    }
+}
+END_TEST
+
+START_TEST(log_levels_have_names)
+{
+    ddp_log_level_t level = DDP_LOG_ERROR;
+
+    ck_assert(ddp_log_parse_level("debug", &level));
+    ck_assert_int_eq(level, DDP_LOG_DEBUG);
+    ck_assert(!ddp_log_parse_level("loud", &level));
+    ck_assert_int_eq(level, DDP_LOG_DEBUG);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("base");
+    TCase *tcase = tcase_create("all");
+
+    tcase_add_test(tcase, every_status_has_its_own_name_and_text);
+    tcase_add_test(tcase, a_record_is_one_line_and_may_quote_the_last_one);
+    tcase_add_test(tcase, a_record_that_is_too_long_is_cut);
+    tcase_add_test(tcase, call_wrappers_name_the_call_and_the_cause);
+    tcase_add_test(tcase, conversions_are_checked);
+    tcase_add_test(tcase, a_partition_is_contiguous_balanced_and_larger_first);
+    tcase_add_test(tcase, private_memory_is_aligned_zeroed_and_too_much_is_an_error);
+    tcase_add_test(tcase, a_planted_fault_hits_its_point_and_rank_only);
+    tcase_add_test(tcase, the_clock_does_not_go_back);
+    tcase_add_test(tcase, log_levels_have_names);
+    suite_add_tcase(suite, tcase);
+    return ddp_test_run(suite);
+}
