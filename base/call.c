@@ -15,12 +15,15 @@ ddp_status_t ddp_from_mpi(int code, const char *call)
 {
     char text[MPI_MAX_ERROR_STRING] = "unknown error";
     int  length                     = 0;
+    int  up                         = 0;
+    int  down                       = 0;
 
     if (code == MPI_SUCCESS) {
         return DDP_OK;
     }
-    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
-        memcpy(text, "unknown error", sizeof("unknown error"));
+    /* outside of MPI_Init .. MPI_Finalize Open MPI aborts the process when asked for a text */
+    if (MPI_Initialized(&up) == MPI_SUCCESS && up && MPI_Finalized(&down) == MPI_SUCCESS && !down) {
+        (void)MPI_Error_string(code, text, &length); /* keeps "unknown error" */
     }
     return ddp_fail(DDP_ERR_MPI, "%.*s failed: %s", name_length(call), call, text);
 }
