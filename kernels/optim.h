@@ -22,18 +22,21 @@ extern "C" {
 
 typedef enum ddp_optim_kind { DDP_OPTIM_SGD = 0, DDP_OPTIM_ADAMW = 1 } ddp_optim_kind_t;
 
-/** Hyper-parameters as PyTorch's SGD and AdamW name them. */
+/**
+ * Hyper-parameters as PyTorch's SGD and AdamW name them. float64, because 1 - beta2 is taken before rounding:
+ * a float32 0.999 would make it wrong by 1.3e-5.
+ */
 typedef struct ddp_optim_config {
     ddp_optim_kind_t kind;
-    float            beta1, beta2, eps; /* adamw */
-    float            momentum;          /* sgd; 0: no momentum slot */
+    double           beta1, beta2, eps; /* adamw */
+    double           momentum;          /* sgd; 0: no momentum slot */
     bool             nesterov;          /* sgd, with momentum > 0 */
-    float weight_decay; /* adamw: decoupled (Loshchilov and Hutter 2019, arXiv 1711.05101); sgd: added to the
-                           gradient */
+    double weight_decay; /* adamw: decoupled (Loshchilov and Hutter 2019, arXiv 1711.05101); sgd: added to the
+                            gradient */
 } ddp_optim_config_t;
 #define DDP_OPTIM_CONFIG_ADAMW                                                                               \
     {                                                                                                        \
-        .kind = DDP_OPTIM_ADAMW, .beta1 = 0.9F, .beta2 = 0.999F, .eps = 1e-8F, .weight_decay = 0.01F         \
+        .kind = DDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01             \
     }
 
 /** Number of moment buffers: adamw 2 ("exp_avg", "exp_avg_sq"), sgd 1 with momentum ("momentum_buffer"), else
