@@ -1,0 +1,121 @@
+/**
+ * @file The configuration of a run: one table of keys, from which the defaults, the YAML schema, --set,
+ * --help-config, the resolved config.yaml and the comparison between ranks all come.
+ *
+ * Nothing here is collective. Errors are DDP_ERR_CONFIG with one line: where, which key, what is allowed.
+ */
+#ifndef DDP_CONFIG_H_
+#define DDP_CONFIG_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/export.h"
+#include "base/status.h"
+#include "ddp/reducer.h"
+#include "io/dataset.h"
+#include "nn/model.h"
+#include "nn/schedule.h"
+
+/** Longest path or text value, with its final 0. */
+#define DDP_CONFIG_TEXT_SIZE 384
+
+/** Beyond the kinds of io/dataset.h and ddp/reducer.h: not chosen yet (ddp_config_resolve() does). */
+#define DDP_CONFIG_DATA_AUTO      3
+#define DDP_CONFIG_REDUCTION_AUTO 2
+
+typedef struct ddp_config {
+    struct {
+        int    kind; /* ddp_model_kind_t */
+        size_t n_hidden;
+        size_t hidden[DDP_MLP_MAX_HIDDEN];
+        double dropout;
+    } model;
+    struct {
+        int      kind; /* ddp_data_kind_t or DDP_CONFIG_DATA_AUTO */
+        char     path[DDP_CONFIG_TEXT_SIZE];
+        uint64_t samples, test_samples, seed;
+    } data;
+    struct {
+        uint64_t epochs, steps, batch;
+        uint64_t micro_batch; /* 0: not chosen yet */
+        uint64_t seed, log_every, eval_every;
+        int      nonfinite; /* ddp_nonfinite_t */
+    } train;
+    struct {
+        int    kind; /* ddp_optim_kind_t */
+        double lr, beta1, beta2, eps, weight_decay, momentum;
+        bool   nesterov;
+        double clip_norm;
+    } optimizer;
+    struct {
+        int      kind; /* ddp_schedule_kind_t */
+        uint64_t warmup_steps;
+        double   min_ratio;
+        uint64_t step_size;
+        double   gamma;
+        uint64_t decay_steps;
+    } schedule;
+    struct {
+        double   bucket_cap_mb, tail_bucket_kb;
+        int      reduction; /* ddp_reduction_t or DDP_CONFIG_REDUCTION_AUTO */
+        int      average;   /* ddp_average_t */
+        double   timeout_s;
+        uint64_t checksum_every;
+    } ddp;
+} ddp_config_t;
+
+/** Every key at its default. */
+void ddp_config_defaults(ddp_config_t *config);
+
+/** Number of keys; full name ("train.batch") and value of key `i` as --set takes them, in `size` bytes. */
+size_t      ddp_config_keys(void);
+const char *ddp_config_section(size_t i); /* "train", static */
+const char *ddp_config_name(size_t i);    /* "batch", static */
+bool        ddp_config_is_list(size_t i);
+void        ddp_config_value(const ddp_config_t *config, size_t i, char *text, size_t size);
+
+/** @return index of the key, or ddp_config_keys() if there is none. */
+size_t ddp_config_find(const char *section, const char *name);
+
+/** Set key `i` from text: type and range are checked; `config` is untouched on error. */
+ddp_status_t ddp_config_parse(ddp_config_t *config, size_t i, const char *text) DDP_NODISCARD;
+
+/** One --set argument, "train.batch=64". */
+ddp_status_t ddp_config_set(ddp_config_t *config, const char *assignment) DDP_NODISCARD;
+
+/** Line for a key that does not exist, with the nearest one: "unknown key 'x' in 'train'; did you mean 'y'?".
+ * @param [in] section  NULL: `name` stands where a section should be */
+ddp_status_t ddp_config_unknown(const char *section, const char *name);
+
+/** Read a YAML file over `config` (keys that are not in it stay). The line begins with "path:line:column: ".
+ */
+ddp_status_t ddp_config_load(ddp_config_t *config, const char *path) DDP_NODISCARD;
+
+/**
+ * Choose what was left to the program; depends on the configuration and the data found, never on the ranks.
+ * @param [in] fashion_mnist_found  data.kind auto takes Fashion-MNIST, else shapes
+ */
+ddp_status_t ddp_config_resolve(ddp_config_t *config, bool fashion_mnist_found) DDP_NODISCARD;
+
+/** V: logical micro-batches of a batch, ceil(batch / micro_batch). Resolved configurations only. */
+size_t ddp_config_micro_batches(const ddp_config_t *config);
+
+/** DDP_ERR_CONFIG if a rank would have no micro-batch; names the largest rank count and the micro_batch that
+ * fits. */
+ddp_status_t ddp_config_check_ranks(const ddp_config_t *config, int ranks) DDP_NODISCARD;
+
+/** A key that was changed but has no effect with the kinds chosen: its line for the user in `text`.
+ * @param [in] i  @return false: nothing to say */
+bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size_t size);
+
+/** The configuration as YAML, which ddp_config_load() reads back to the same values. NULL: no memory; the
+ * caller frees it. */
+char *ddp_config_dump(const ddp_config_t *config);
+
+/** --help-config: every key with default, range, unit and meaning; itself a valid run.yaml. */
+void ddp_config_help(FILE *out);
+
+#endif

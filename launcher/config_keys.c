@@ -1,0 +1,89 @@
+#include "launcher/config_internal.h"
+
+#define AT(member)   offsetof(ddp_config_t, member)
+#define DDP_KEY_MANY 4294967295.0 /* 2^32 - 1 */
+
+#define COUNT(section, name, value, min, max, unit, only, help)                                              \
+    {                                                                                                        \
+#section, #name, KEY_COUNT, AT(section.name), value, min, max, false, false, NULL, unit, only, help  \
+    }
+#define REAL(section, name, value, min, max, unit, only, help)                                               \
+    {                                                                                                        \
+#section, #name, KEY_REAL, AT(section.name), value, min, max, false, false, NULL, unit, only, help   \
+    }
+#define FRACTION(section, name, value, only, help)                                                           \
+    {                                                                                                        \
+#section, #name, KEY_REAL, AT(section.name), value, 0, 1, true, false, NULL, "", only, help          \
+    }
+#define CHOICE(section, name, value, choices, only, help)                                                    \
+    {                                                                                                        \
+#section, #name, KEY_CHOICE, AT(section.name), value, 0, 0, false, false, choices, "", only, help    \
+    }
+
+/* The table. Choices stand in the order of their enums: nn/model.h, io/dataset.h, kernels/optim.h,
+ * nn/schedule.h, ddp/reducer.h. */
+const ddp_key_t ddp_keys[] = {
+    CHOICE(model, kind, "cnn", "mlp|cnn", NULL,
+           "cnn: two 3x3 convolutions and two full layers; mlp: full layers"),
+    {"model", "hidden", KEY_SIZES, AT(model.hidden), "[512, 512]", 1, 65536, false, false, NULL, "",
+     "model.kind=mlp", "widths of the hidden layers, at most 16"},
+    FRACTION(model, dropout, "0", NULL, "share of activations dropped in training"),
+
+    CHOICE(data, kind, "auto", "fashion-mnist|idx|shapes|auto", NULL,
+           "auto: idx where path is set, else fashion-mnist where it is installed, else shapes (drawn)"),
+    {"data", "path", KEY_TEXT, AT(data.path), "\"\"", 0, 0, false, false, NULL, "", NULL,
+     "folder with the four IDX files (.gz or not); empty: /usr/share/datasets/fashion-mnist"},
+    COUNT(data, samples, "0", 0, DDP_KEY_MANY, "samples", NULL, "training samples; 0: all (shapes: 20000)"),
+    COUNT(data, test_samples, "0", 0, DDP_KEY_MANY, "samples", NULL, "test samples; 0: all (shapes: 4000)"),
+    COUNT(data, seed, "1", 0, DDP_KEY_MANY, "", "data.kind=shapes", "of the drawn pictures"),
+
+    COUNT(train, epochs, "3", 1, 1e6, "epochs", NULL, "passes over the training samples"),
+    COUNT(train, steps, "0", 0, DDP_KEY_MANY, "steps", NULL, "stop after so many steps; 0: epochs decides"),
+    COUNT(train, batch, "128", 1, 1 << 24, "samples", NULL, "samples of one step, over all ranks together"),
+    {"train", "micro_batch", KEY_COUNT, AT(train.micro_batch), "auto", 1, 1 << 24, false, true, NULL,
+     "samples", NULL,
+     "samples a rank takes through the model at a time; auto: a 16th of batch, at most 64. Results depend on "
+     "it, not on the number of ranks; ranks <= batch / micro_batch"},
+    COUNT(train, seed, "1", 0, DDP_KEY_MANY, "", NULL, "of initial weights, sample order and dropout"),
+    COUNT(train, log_every, "50", 1, DDP_KEY_MANY, "steps", NULL,
+          "between two step events and progress lines"),
+    COUNT(train, eval_every, "0", 0, DDP_KEY_MANY, "steps", NULL,
+          "between two evaluations on the test samples; 0: after each epoch"),
+    CHOICE(train, nonfinite, "stop", "stop|skip", NULL,
+           "a loss or gradient that is not finite ends the run, or its step changes nothing"),
+
+    CHOICE(optimizer, kind, "adamw", "sgd|adamw", NULL, "as in PyTorch"),
+    REAL(optimizer, lr, "0.001", 0, 1e6, "", NULL, "learning rate after warm-up"),
+    FRACTION(optimizer, beta1, "0.9", "optimizer.kind=adamw", "decay of the mean of gradients"),
+    FRACTION(optimizer, beta2, "0.999", "optimizer.kind=adamw", "decay of the mean of squared gradients"),
+    REAL(optimizer, eps, "1e-08", 0, 1, "", "optimizer.kind=adamw", "added to the root of the second mean"),
+    REAL(optimizer, weight_decay, "0.01", 0, 1e6, "", NULL, "adamw: decoupled; sgd: added to the gradient"),
+    FRACTION(optimizer, momentum, "0", "optimizer.kind=sgd", "of sgd"),
+    {"optimizer", "nesterov", KEY_BOOL, AT(optimizer.nesterov), "false", 0, 0, false, false, NULL, "",
+     "optimizer.kind=sgd", "Nesterov's form of momentum"},
+    REAL(optimizer, clip_norm, "0", 0, 1e30, "", NULL, "clip gradients to this global norm; 0: do not"),
+
+    CHOICE(schedule, kind, "cosine", "constant|linear|cosine|step|wsd", NULL,
+           "of the learning rate; linear and cosine fall to min_ratio * lr at the last step"),
+    COUNT(schedule, warmup_steps, "0", 0, DDP_KEY_MANY, "steps", NULL, "linear rise from 0 to lr"),
+    REAL(schedule, min_ratio, "0", 0, 1, "", NULL, "of lr, at the end of linear, cosine and wsd"),
+    COUNT(schedule, step_size, "0", 0, DDP_KEY_MANY, "steps", "schedule.kind=step",
+          "times gamma after so many steps; 0: after each epoch"),
+    REAL(schedule, gamma, "0.1", 0, 1, "", "schedule.kind=step", "factor"),
+    COUNT(schedule, decay_steps, "0", 0, DDP_KEY_MANY, "steps", "schedule.kind=wsd",
+          "linear fall over the last steps; 0: the last fifth"),
+
+    REAL(ddp, bucket_cap_mb, "25", 0, 1 << 20, "MiB", NULL,
+         "a bucket of gradients closes before it passes this; 0: one tensor each"),
+    REAL(ddp, tail_bucket_kb, "1024", 0, 1 << 30, "KiB", NULL,
+         "cap of the bucket that is ready last; 0: as others"),
+    CHOICE(ddp, reduction, "auto", "exact|fast|auto", NULL,
+           "exact: the same bits on any number of ranks; fast: sums in place. auto: exact"),
+    CHOICE(ddp, average, "samples", "samples|ranks", NULL,
+           "samples: the mean over the batch; ranks: the mean of the ranks' means, as PyTorch DDP"),
+    REAL(ddp, timeout_s, "60", 0.1, 86400, "s", NULL,
+         "a rank that makes no progress for so long ends the run"),
+    COUNT(ddp, checksum_every, "0", 0, DDP_KEY_MANY, "steps", NULL,
+          "between two checks that all machines hold the same weights; 0: never"),
+};
+const size_t ddp_keys_count = sizeof(ddp_keys) / sizeof(ddp_keys[0]);

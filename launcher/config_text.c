@@ -1,0 +1,99 @@
+#include "launcher/config_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size_t size)
+{
+    const ddp_key_t *key = &ddp_keys[i];
+    ddp_config_t     defaults;
+    char             mine[DDP_CONFIG_TEXT_SIZE];
+    char             other[DDP_CONFIG_TEXT_SIZE];
+    char             section[32];
+    const char      *equals;
+
+    if (key->only == NULL) {
+        return false;
+    }
+    ddp_config_defaults(&defaults);
+    ddp_config_value(config, i, mine, sizeof(mine));
+    ddp_config_value(&defaults, i, other, sizeof(other));
+    if (strcmp(mine, other) == 0) {
+        return false;
+    }
+    snprintf(section, sizeof(section), "%.*s", (int)strcspn(key->only, "."), key->only);
+    equals = strchr(key->only, '=');
+    ddp_config_value(config, ddp_config_find(section, "kind"), other, sizeof(other));
+    if (strcmp(other, equals + 1) == 0) {
+        return false;
+    }
+    snprintf(text, size, "%s.%s %s has no effect: it belongs to %s.kind %s, and this run has %s",
+             key->section, key->name, mine, section, equals + 1, other);
+    return true;
+}
+
+char *ddp_config_dump(const ddp_config_t *config)
+{
+    char       *text    = NULL;
+    size_t      size    = 0;
+    const char *section = "";
+    FILE       *out     = open_memstream(&text, &size);
+    char        value[DDP_CONFIG_TEXT_SIZE];
+
+    if (out == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < ddp_keys_count; i++) {
+        if (strcmp(ddp_keys[i].section, section) != 0) {
+            section = ddp_keys[i].section;
+            fprintf(out, "%s:\n", section);
+        }
+        ddp_config_value(config, i, value, sizeof(value));
+        fprintf(out, "  %s: ", ddp_keys[i].name);
+        if (ddp_keys[i].type == KEY_TEXT) {
+            fputc('\'', out); /* YAML's single quotes: the quote itself is doubled, nothing else is special */
+            for (const char *c = value; *c != '\0'; c++) {
+                fprintf(out, "%s%c", *c == '\'' ? "'" : "", *c);
+            }
+            fputs("'\n", out);
+        } else {
+            fprintf(out, "%s\n", value);
+        }
+    }
+    if (fclose(out) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+void ddp_config_help(FILE *out)
+{
+    const char *section = "";
+    char        range[128];
+    char        left[64];
+
+    fprintf(out,
+            "# Every key with its default. This text is itself a valid run.yaml; keys may be left out.\n");
+    for (size_t i = 0; i < ddp_keys_count; i++) {
+        const ddp_key_t *key = &ddp_keys[i];
+
+        if (strcmp(key->section, section) != 0) {
+            section = key->section;
+            fprintf(out, "%s:\n", section);
+        }
+        if (key->type == KEY_CHOICE) {
+            snprintf(range, sizeof(range), "%s", key->choices);
+        } else if (key->type == KEY_BOOL) {
+            snprintf(range, sizeof(range), "true|false");
+        } else if (key->type == KEY_TEXT) {
+            snprintf(range, sizeof(range), "text");
+        } else {
+            ddp_key_range(key, range, sizeof(range));
+        }
+        snprintf(left, sizeof(left), "  %s: %s", key->name, key->value);
+        fprintf(out, "%-24s # [%s%s%s]%s%s%s %s\n", left, range, key->unit[0] != '\0' ? " " : "", key->unit,
+                key->only != NULL ? " (" : "", key->only != NULL ? key->only : "",
+                key->only != NULL ? ")" : "", key->help);
+    }
+}

@@ -1,0 +1,31 @@
+/** @file The command line. */
+#ifndef DDP_OPTIONS_H_
+#define DDP_OPTIONS_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/export.h"
+#include "base/log.h"
+#include "base/status.h"
+
+#define DDP_OPTIONS_MAX_SETS 64
+
+/** Pointers are into argv, borrowed. */
+typedef struct ddp_options {
+    bool            help, help_config, version, dry_run;
+    const char     *file; /* run.yaml, or NULL */
+    const char     *out;  /* --out, or NULL */
+    ddp_log_level_t log;
+    size_t          n_sets;
+    const char     *set[DDP_OPTIONS_MAX_SETS]; /* "section.key=value", in order */
+} ddp_options_t;
+
+/** @return DDP_ERR_CONFIG with the option and the nearest one that exists; `*options` is then half filled */
+ddp_status_t ddp_options_parse(int argc, char *const *argv, ddp_options_t *options) DDP_NODISCARD;
+
+/** --help. */
+void ddp_options_help(FILE *out);
+
+#endif
