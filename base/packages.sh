@@ -1,0 +1,92 @@
+# shellcheck shell=sh disable=SC2034,SC2154 # variables pass between this file and the script that sources it
+# Sourced by launcher/quickstart.sh, tests/run.sh and .ci/run (POSIX sh): the Debian packages, named once, and the steps
+# that the three share. The caller sets `top` (the repository), `log` (a file for details) and `step` (e.g. "1/4").
+
+# To build and run; the default run trains on dataset-fashion-mnist.
+packages_build="gcc libc6-dev cmake ninja-build pkgconf openmpi-bin libopenmpi-dev libhdf5-dev libcyaml-dev libcjson-dev
+    libxxhash-dev zlib1g-dev libhwloc-dev dataset-fashion-mnist"
+# To build and run the tests: Check, and what results are compared with.
+packages_test="check binutils libopenblas-serial-dev libonnx-testdata"
+# What only CI insists on: the second compiler, and the one version of the formatter that lint asks for.
+packages_ci="clang clang-format-14"
+
+say()
+{
+    printf '%s\n' "$*"
+}
+
+# die TEXT: one line on stderr, the end of the log where there is one, exit 1.
+die()
+{
+    say "$*" >&2
+    if [ -s "$log" ]; then
+        say "--- the last lines of $log:" >&2
+        tail -n 30 "$log" >&2
+    fi
+    exit 1
+}
+
+is_installed()
+{
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# How to become root, in as_root ("" for root itself); fails where there is no way.
+find_root()
+{
+    as_root=""
+    [ "$(id -u)" -eq 0 ] && return 0
+    command -v sudo >/dev/null 2>&1 || return 1
+    as_root="sudo"
+    sudo -n true 2>/dev/null && return 0
+    [ -t 0 ] # sudo may ask for the password
+}
+
+# ensure_packages PACKAGE...: installs what is missing and nothing else.
+ensure_packages()
+{
+    missing=""
+    if ! command -v dpkg-query >/dev/null 2>&1; then
+        say "$step packages: not a Debian or Ubuntu system, so nothing is installed; needed are, by Debian's names:" "$@"
+        return 0
+    fi
+    for package in "$@"; do
+        is_installed "$package" || missing="$missing $package"
+    done
+    if [ -z "$missing" ]; then
+        say "$step packages: all $# are there"
+        return 0
+    fi
+    if ! find_root; then
+        say "packages are missing and you are not root here; ask the administrator for: apt-get install$missing" >&2
+        exit 1
+    fi
+    say "$step packages: installing$missing"
+    # Old lists name files that are gone from the mirror, so refresh them once before an install.
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get update >>"$log" 2>&1 ||
+        say "$step packages: apt-get update failed, going on with the lists that are there (details: $log)"
+    # shellcheck disable=SC2086 # a list of words
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing >>"$log" 2>&1 ||
+        die "installing failed; the command was: apt-get install --no-install-recommends$missing"
+}
+
+# configure_and_build WHAT CMAKE_OPTION...: builds in $top/build with warnings as warnings.
+configure_and_build()
+{
+    what=$1
+    shift
+    generator=""
+    [ -f "$top/build/CMakeCache.txt" ] || generator="-GNinja"
+    say "$step build: $what in build/"
+    # shellcheck disable=SC2086 # empty or one word
+    cmake -S "$top" -B "$top/build" $generator "$@" >>"$log" 2>&1 || die "configuring failed"
+    cmake --build "$top/build" --parallel "$cores" >>"$log" 2>&1 || die "building failed"
+}
+
+cores=$(nproc 2>/dev/null || echo 1)
+mkdir -p "$top/build" || exit 1
+: >"$log" || exit 1
+# mpirun refuses root unless told twice; here root is what a container has.
+if [ "$(id -u)" -eq 0 ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Installs what is missing, builds, runs the tests: those with label `quick`, or all of them with --full.
+# Usage: sh tests/run.sh [--full] [options of ctest]     e.g. -R ddp.reducer
+set -eu
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+log=$top/build/tests.log
+step=1/3
+. "$top/base/packages.sh"
+
+label="-L quick"
+if [ "${1:-}" = --full ]; then
+    label=""
+    shift
+fi
+
+# shellcheck disable=SC2086 # a list of words
+ensure_packages $packages_build $packages_test
+
+step=2/3
+configure_and_build "program and tests" -DDDP_BUILD_TESTS=ON
+
+say "3/3 tests: ctest --test-dir build ${label:-(all)} $*"
+# shellcheck disable=SC2086 # two words or none
+exec ctest --test-dir "$top/build" --output-on-failure --no-tests=error --parallel "$cores" $label "$@"
