@@ -70,17 +70,16 @@ ensure_packages()
         die "installing failed; the command was: apt-get install --no-install-recommends$missing"
 }
 
-# configure_and_build WHAT CMAKE_OPTION...: builds in $top/build with warnings as warnings.
+# configure_and_build WHAT TARGET CMAKE_OPTION...: builds in $top/build; a folder configured before keeps its generator.
 configure_and_build()
 {
     what=$1
-    shift
-    generator=""
-    [ -f "$top/build/CMakeCache.txt" ] || generator="-GNinja"
+    target=$2
+    shift 2
+    [ -f "$top/build/CMakeCache.txt" ] || set -- -GNinja "$@"
     say "$step build: $what in build/"
-    # shellcheck disable=SC2086 # empty or one word
-    cmake -S "$top" -B "$top/build" $generator "$@" >>"$log" 2>&1 || die "configuring failed"
-    cmake --build "$top/build" --parallel "$cores" >>"$log" 2>&1 || die "building failed"
+    cmake -S "$top" -B "$top/build" "$@" >>"$log" 2>&1 || die "configuring failed"
+    cmake --build "$top/build" --parallel "$cores" --target "$target" >>"$log" 2>&1 || die "building failed"
 }
 
 cores=$(nproc 2>/dev/null || echo 1)

@@ -12,7 +12,10 @@ step=1/3
 ensure_packages $packages_build
 
 step=2/3
-configure_and_build "the program" -DDDP_BUILD_TESTS=OFF
+tests=""
+[ -f "$top/build/CMakeCache.txt" ] || tests="-DDDP_BUILD_TESTS=OFF" # a folder that has tests keeps them
+# shellcheck disable=SC2086 # one word or none
+configure_and_build "the program" ddptrain $tests
 
 # A core each; on a machine with one core a second rank would only take turns with the first.
 ranks=2

@@ -18,7 +18,7 @@ fi
 ensure_packages $packages_build $packages_test
 
 step=2/3
-configure_and_build "program and tests" -DDDP_BUILD_TESTS=ON
+configure_and_build "program and tests" all -DDDP_BUILD_TESTS=ON
 
 say "3/3 tests: ctest --test-dir build ${label:-(all)} $*"
 # shellcheck disable=SC2086 # two words or none
