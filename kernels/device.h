@@ -6,8 +6,8 @@
  * ddp_stream_synchronize() or ddp_event_synchronize(). One CPU device is one thread: work runs on the thread
  * that submits or waits. DDP_DEVICE_SCHEDULE=now (default) runs work as soon as its stream lets it; =defer
  * runs nothing before somebody waits, and then the youngest stream first, as far as its event waits let it,
- * so that a missing event wait gives wrong values. Thread: a device and all that belongs to it are used by
- * the thread that created it.
+ * so that a missing event wait gives wrong values; =defer:<seed> takes streams in random order. Thread: a
+ * device and all that belongs to it are used by the thread that created it.
  */
 #ifndef DDP_DEVICE_H_
 #define DDP_DEVICE_H_
@@ -43,7 +43,8 @@ DDP_API const char *ddp_isa_name(ddp_isa_t isa);
  */
 DDP_API ddp_status_t ddp_isa_check(void) DDP_NODISCARD;
 
-/** What a wait does while there is nothing to run: wait a little, watch peers and deadlines. */
+/** What a wait does while there is nothing to run: wait a little, watch peers and deadlines. `waited_ns`
+ * counts from the last work that was done. */
 typedef ddp_status_t ddp_idle_fn_t(void *ctx, int64_t waited_ns);
 
 typedef struct ddp_device_params {
@@ -76,13 +77,15 @@ DDP_API void ddp_device_set_idle(ddp_device_t *device, ddp_idle_fn_t *idle, void
 /**
  * Run what is ready on all streams, without waiting. Called between operations and, from inside long kernels,
  * at most every 0.5 ms, so that communication goes on during backward. Does nothing when called from work it
- * runs itself.
+ * runs itself. Under defer the first of several calls in a row does nothing: only who asks again, with
+ * nothing submitted in between, is somebody who waits.
  */
 DDP_API void ddp_device_progress(ddp_device_t *device);
 
 /** A stream: work in order. Streams created later are "younger". */
-DDP_API ddp_status_t  ddp_stream_create(ddp_device_t *device, const char *name,
-                                        ddp_stream_t **stream_p) DDP_NODISCARD;
+DDP_API ddp_status_t ddp_stream_create(ddp_device_t *device, const char *name,
+                                       ddp_stream_t **stream_p) DDP_NODISCARD;
+/** Accepts NULL. Work that has not run is dropped; who waits for it gets DDP_ERR_STATE. */
 DDP_API void          ddp_stream_destroy(ddp_stream_t **stream_p);
 DDP_API ddp_device_t *ddp_stream_device(ddp_stream_t *stream);
 

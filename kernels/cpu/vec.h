@@ -17,6 +17,9 @@
 #define DDP_PASTE_(a, b)   ddp_##a##_##b
 #define DDP_PASTE(a, b)    DDP_PASTE_(a, b)
 #define DDP_ISA_NAME(name) DDP_PASTE(name, DDP_ISA_SUFFIX)
+#define DDP_TEXT_(a)       #a
+#define DDP_TEXT(a)        DDP_TEXT_(a)
+#define DDP_ISA_TEXT       DDP_TEXT(DDP_ISA_SUFFIX)
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -144,6 +147,58 @@ DDP_INLINE vf_t vexp(vf_t x)
     p = p * f + vset1(6.9314718e-1F);
     p = p * f + vset1(1.0F);
     return (vf_t)((vi_t)p + ((vi_t)n << 23));
+}
+
+/* The first lanes of a vector: loads and stores that touch nothing behind them (rows that end within a
+ * vector). */
+#if VL == 16
+typedef __mmask16 vmask_t;
+#elif VL == 8
+typedef __m256i vmask_t;
+#else
+typedef size_t vmask_t;
+#endif
+
+/* the first n lanes, n <= VL */
+DDP_INLINE vmask_t vmask_first(size_t n)
+{
+#if VL == 16
+    return (vmask_t)((1U << n) - 1U);
+#elif VL == 8
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+#else
+    return n;
+#endif
+}
+
+/* 0 in the other lanes */
+DDP_INLINE vf_t vload_masked(const float *p, vmask_t mask)
+{
+#if VL == 16
+    return (vf_t)_mm512_maskz_loadu_ps(mask, p);
+#elif VL == 8
+    return (vf_t)_mm256_maskload_ps(p, mask);
+#else
+    vf_t x = {0.0F};
+
+    for (size_t i = 0; i < mask; i++) {
+        x[i] = p[i];
+    }
+    return x;
+#endif
+}
+
+DDP_INLINE void vstore_masked(float *p, vf_t x, vmask_t mask)
+{
+#if VL == 16
+    _mm512_mask_storeu_ps(p, mask, (__m512)x);
+#elif VL == 8
+    _mm256_maskstore_ps(p, mask, (__m256)x);
+#else
+    for (size_t i = 0; i < mask; i++) {
+        p[i] = x[i];
+    }
+#endif
 }
 
 #endif

@@ -1,0 +1,165 @@
+/*
+ * Matrix product: packed panels, register blocks, fused epilogue.
+ *
+ * Loops, outer to inner: blocks of columns, parts of k, blocks of rows (A packed, in L2), panels of B (in
+ * L1), panels of A. A panel of B is packed just before its first use and kept while other blocks of rows need
+ * it.
+ */
+#include "base/error.h"
+#include "kernels/cpu/gemm_internal.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/scratch.h"
+
+#define A_FLOATS ((GEMM_M_BLOCK / GEMM_ROWS) * (GEMM_A_PANEL > GEMM_AT_PANEL ? GEMM_A_PANEL : GEMM_AT_PANEL))
+#define B_FLOATS (GEMM_N_BLOCK * GEMM_DEPTH)
+
+/* The part of the product that the inner loops work on. */
+typedef struct block {
+    const ddp_gemm_args_t *args;
+    size_t                 n0, n1; /* columns */
+    size_t                 m0, m1; /* rows */
+    size_t                 k0, k1;
+    bool                   first, last; /* of k: beta and bias, activation */
+    float                 *a, *b;       /* packed */
+} block_t;
+
+DDP_INLINE size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static const float *b_at(const block_t *block, size_t j0)
+{
+    const ddp_gemm_args_t *args = block->args;
+
+    return args->transpose_b ? args->b + j0 * args->ldb + block->k0 : args->b + block->k0 * args->ldb + j0;
+}
+
+/* The share of panel p of A in fetching the next panel of B: spread over the panels it costs nothing and
+ * hides the memory. */
+DDP_INLINE void prefetch_b(const block_t *block, size_t j0, size_t p, size_t panels)
+{
+    const size_t columns = smaller(GEMM_COLUMNS, block->n1 - j0);
+    const size_t depth   = block->k1 - block->k0;
+    const size_t ldb     = block->args->ldb;
+    const float *b       = b_at(block, j0);
+
+    if (block->args->transpose_b) {
+        for (size_t j = columns * p / panels; j < columns * (p + 1) / panels; j++) {
+            for (size_t k = 0; k < depth; k += 16) {
+                __builtin_prefetch(b + j * ldb + k, 0, 2);
+            }
+        }
+    } else {
+        for (size_t k = depth * p / panels; k < depth * (p + 1) / panels; k++) {
+            for (size_t j = 0; j < columns; j += 16) {
+                __builtin_prefetch(b + k * ldb + j, 0, 2);
+            }
+        }
+    }
+}
+
+/* Columns j0 .. of all rows of the block. */
+static void run_columns(const block_t *block, size_t j0, const float *b, size_t b_pitch)
+{
+    const ddp_gemm_args_t *args   = block->args;
+    const size_t           rows   = block->m1 - block->m0;
+    const size_t           panels = gemm_panels(rows);
+    const size_t           panel  = args->transpose_a ? GEMM_AT_PANEL : GEMM_A_PANEL;
+    ddp_gemm_tile_t        tile   = {.b       = b,
+                                     .b_pitch = b_pitch,
+                                     .depth   = block->k1 - block->k0,
+                                     .columns = smaller(GEMM_COLUMNS, block->n1 - j0),
+                                     .ldc     = args->ldc,
+                                     .alpha   = args->alpha,
+                                     .beta    = block->first ? args->beta : 1.0F};
+
+    if (block->last) {
+        tile.bias = args->bias != NULL ? args->bias + j0 : NULL;
+        tile.relu = args->act == DDP_ACT_RELU;
+    }
+    for (size_t p = 0; p < panels; p++) {
+        const size_t first = gemm_panel_first(rows, panels, p);
+        const size_t count = gemm_panel_first(rows, panels, p + 1) - first;
+        const size_t at    = (block->m0 + first) * args->ldc + j0;
+
+        tile.a = block->a + p * panel;
+        tile.c = args->c + at;
+        if (block->last && args->pre_activation != NULL) {
+            tile.pre = args->pre_activation + at;
+        }
+        if (block->m0 == 0 && j0 + GEMM_COLUMNS < block->n1 && tile.depth > 0) {
+            prefetch_b(block, j0 + GEMM_COLUMNS, p, panels);
+        }
+        DDP_ISA_NAME(gemm_tile)(&tile, count, args->transpose_a);
+    }
+}
+
+/* One block of rows: pack A, then panel after panel of B. */
+static void run_rows(const block_t *block)
+{
+    const ddp_gemm_args_t *args  = block->args;
+    const size_t           depth = block->k1 - block->k0;
+    const size_t           rows  = block->m1 - block->m0;
+    const bool             keep  = args->m > GEMM_M_BLOCK;
+
+    if (depth > 0) {
+        const float *a = args->transpose_a ? args->a + block->k0 * args->lda + block->m0
+                                           : args->a + block->m0 * args->lda + block->k0;
+
+        DDP_ISA_NAME(gemm_pack_a)(args->transpose_a, a, args->lda, rows, depth, block->a);
+    }
+    for (size_t j0 = block->n0; j0 < block->n1; j0 += GEMM_COLUMNS) {
+        const size_t columns = smaller(GEMM_COLUMNS, block->n1 - j0);
+        float       *b       = block->b + (keep ? (j0 - block->n0) * depth : 0);
+
+        /* Copying pays when a panel is read more than once. */
+        if (rows <= GEMM_ROWS && !keep && !args->transpose_b && columns == GEMM_COLUMNS && depth > 0) {
+            run_columns(block, j0, b_at(block, j0), args->ldb);
+        } else {
+            if (block->m0 == 0 && depth > 0) {
+                DDP_ISA_NAME(gemm_pack_b)(args->transpose_b, b_at(block, j0), args->ldb, columns, depth, b);
+            }
+            run_columns(block, j0, b, GEMM_COLUMNS);
+        }
+        ddp_cpu_progress_point();
+    }
+}
+
+ddp_status_t DDP_ISA_NAME(gemm)(const ddp_gemm_args_t *args)
+{
+    const size_t k_parts = args->k == 0 ? 1 : (args->k + GEMM_DEPTH - 1) / GEMM_DEPTH;
+    const size_t m_parts = (args->m + GEMM_M_BLOCK - 1) / GEMM_M_BLOCK;
+    ddp_status_t status  = DDP_OK;
+    block_t      block   = {.args = args};
+    void        *scratch = NULL;
+
+    if (args->m == 0 || args->n == 0) {
+        return DDP_OK;
+    }
+    if (args->act != DDP_ACT_NONE && args->act != DDP_ACT_RELU) {
+        return ddp_fail(DDP_ERR_UNSUPPORTED, "gemm: no gelu yet");
+    }
+    status = ddp_cpu_scratch_get((A_FLOATS + B_FLOATS) * sizeof(float), &scratch);
+    if (status != DDP_OK) {
+        return status;
+    }
+    block.a = scratch;
+    block.b = block.a + A_FLOATS;
+    for (block.n0 = 0; block.n0 < args->n; block.n0 = block.n1) {
+        block.n1 = smaller(block.n0 + GEMM_N_BLOCK, args->n);
+        for (size_t ik = 0; ik < k_parts; ik++) {
+            block.k0    = args->k * ik / k_parts;
+            block.k1    = args->k * (ik + 1) / k_parts;
+            block.first = ik == 0;
+            block.last  = ik == k_parts - 1;
+            for (size_t im = 0; im < m_parts; im++) {
+                block.m0 = args->m * im / m_parts;
+                block.m1 = args->m * (im + 1) / m_parts;
+                run_rows(&block);
+            }
+        }
+    }
+    ddp_cpu_scratch_put();
+    return status;
+}

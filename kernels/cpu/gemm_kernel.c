@@ -1,0 +1,153 @@
+/* The register block of the matrix product: one function per number of rows and vectors. */
+#include "kernels/cpu/gemm_internal.h"
+
+/* Keep a broadcast in a register: folded into both multiplications it would be loaded twice. */
+#if VL > 4
+#define IN_REGISTER(x) __asm__("" : "+v"(x))
+#else
+#define IN_REGISTER(x) (void)0
+#endif
+
+/* What happens to the finished sums of one row. `mask` is for the last vector, if it is not a whole one. */
+DDP_INLINE void finish_row(const ddp_gemm_tile_t *t, const vf_t *sum, const vf_t *bias, size_t row,
+                           const int vectors, bool whole, vmask_t mask)
+{
+    float *c = t->c + row * t->ldc;
+
+#pragma GCC unroll 2
+    for (int j = 0; j < vectors; j++) {
+        const bool masked = j == vectors - 1 && !whole;
+        vf_t       x      = vset1(t->alpha) * sum[j];
+
+        if (t->beta != 0.0F) {
+            x += vset1(t->beta) * (masked ? vload_masked(c + j * VL, mask) : vload(c + j * VL));
+        }
+        if (bias != NULL) {
+            x += bias[j];
+        }
+        if (t->pre != NULL) {
+            float *pre = t->pre + row * t->ldc + j * VL;
+
+            if (masked) {
+                vstore_masked(pre, x, mask);
+            } else {
+                vstore(pre, x);
+            }
+        }
+        if (t->relu) {
+            x = vselect(x <= vset1(0.0F), vset1(0.0F), x);
+        }
+        if (masked) {
+            vstore_masked(c + j * VL, x, mask);
+        } else {
+            vstore(c + j * VL, x);
+        }
+    }
+}
+
+DDP_INLINE void tile_run(const int rows, const int vectors, const bool transposed, const ddp_gemm_tile_t *t)
+{
+    const size_t  last  = t->columns - (size_t)(vectors - 1) * VL;
+    const bool    whole = last == VL;
+    const vmask_t mask  = vmask_first(last);
+    const float  *a     = t->a;
+    const float  *b     = t->b;
+    vf_t          sum[GEMM_ROWS][GEMM_VECTORS];
+    vf_t          bias[GEMM_VECTORS];
+
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        __builtin_prefetch(t->c + (size_t)i * t->ldc, 1);
+        __builtin_prefetch(t->c + (size_t)i * t->ldc + t->columns - 1, 1);
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
+            sum[i][j] = vset1(0.0F);
+        }
+    }
+#pragma GCC unroll 2
+    for (size_t k = t->depth; k > 0; k--) {
+        vf_t row[GEMM_VECTORS];
+
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
+            row[j] = vload(b + j * VL);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            vf_t x = vset1(transposed ? a[i] : a[i * GEMM_A_PITCH]);
+
+            IN_REGISTER(x);
+#pragma GCC unroll 2
+            for (int j = 0; j < vectors; j++) {
+                sum[i][j] += x * row[j];
+            }
+        }
+        a += transposed ? GEMM_AT_PITCH : 1;
+        b += t->b_pitch;
+    }
+    if (t->bias != NULL) {
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
+            bias[j] =
+                j == vectors - 1 && !whole ? vload_masked(t->bias + j * VL, mask) : vload(t->bias + j * VL);
+        }
+    }
+    /* Nothing but stores where that is all: the usual case of short products. */
+    if (whole && t->bias == NULL && t->beta == 0.0F && t->alpha == 1.0F && t->pre == NULL && !t->relu) {
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+#pragma GCC unroll 2
+            for (int j = 0; j < vectors; j++) {
+                vstore(t->c + (size_t)i * t->ldc + j * VL, sum[i][j]);
+            }
+        }
+        return;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        finish_row(t, sum[i], t->bias != NULL ? bias : NULL, (size_t)i, vectors, whole, mask);
+    }
+}
+
+typedef void tile_fn_t(const ddp_gemm_tile_t *tile);
+
+#define TILE(rows, vectors, transposed)                                                                      \
+    static void tile_##rows##_##vectors##_##transposed(const ddp_gemm_tile_t *t)                             \
+    {                                                                                                        \
+        tile_run(rows, vectors, transposed, t);                                                              \
+    }
+#define TILES(rows) TILE(rows, 1, 0) TILE(rows, 1, 1) TILE(rows, 2, 0) TILE(rows, 2, 1)
+#define NAMES(rows)                                                                                          \
+    {                                                                                                        \
+        {tile_##rows##_1_0, tile_##rows##_1_1}, {tile_##rows##_2_0, tile_##rows##_2_1},                      \
+    }
+
+TILES(1)
+TILES(2)
+TILES(3)
+TILES(4)
+TILES(5)
+TILES(6)
+#if GEMM_ROWS > 6
+TILES(7)
+TILES(8)
+TILES(9)
+TILES(10)
+TILES(11)
+TILES(12)
+TILES(13)
+TILES(14)
+#endif
+
+/* [rows - 1][vectors - 1][transposed] */
+static tile_fn_t *const tiles[GEMM_ROWS][GEMM_VECTORS][2] = {
+    NAMES(1), NAMES(2), NAMES(3), NAMES(4),  NAMES(5),  NAMES(6),
+#if GEMM_ROWS > 6
+    NAMES(7), NAMES(8), NAMES(9), NAMES(10), NAMES(11), NAMES(12), NAMES(13), NAMES(14),
+#endif
+};
+
+void DDP_ISA_NAME(gemm_tile)(const ddp_gemm_tile_t *tile, size_t rows, bool a_transposed)
+{
+    tiles[rows - 1][(tile->columns - 1) / VL][a_transposed](tile);
+}

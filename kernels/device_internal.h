@@ -1,0 +1,67 @@
+/** @file Inside of the cpu device: streams are queues of items, run by cpu/queue.c. Private. */
+#ifndef DDP_DEVICE_INTERNAL_H_
+#define DDP_DEVICE_INTERNAL_H_
+
+#include "base/error.h"
+#include "kernels/device.h"
+
+/** One entry of a stream: work, or (fn == NULL) a wait for a point of another stream. */
+typedef struct ddp_item {
+    struct ddp_item *next;
+    const char      *name; /* borrowed, static */
+    ddp_work_fn_t   *fn;
+    ddp_stream_t    *other; /* wait: a reference, until the item is recycled */
+    uint64_t         point; /* wait: number of finished items of `other` that ends it */
+    _Alignas(DDP_ALIGNMENT) unsigned char args[DDP_WORK_ARGS_BYTES];
+} ddp_item_t;
+
+struct ddp_stream {
+    ddp_device_t *device; /* borrowed */
+    char         *name;   /* owned */
+    ddp_stream_t *older, *younger;
+    size_t       refs; /* the owner, events and queued waits: the counters below outlive a destroyed stream */
+    ddp_item_t  *head, *tail;
+    uint64_t     submitted, finished; /* items, ever */
+    bool         busy;                /* its head runs now */
+    ddp_status_t status;              /* < 0: failed for good, nothing is queued */
+    char         line[DDP_ERROR_LINE_SIZE];
+};
+
+struct ddp_event {
+    ddp_device_t *device; /* borrowed */
+    ddp_stream_t *stream; /* a reference; NULL: never recorded */
+    uint64_t      point;
+};
+
+struct ddp_device {
+    ddp_isa_t      isa;
+    bool           defer;
+    bool           random; /* defer: streams in random order instead of youngest first */
+    uint64_t       random_state;
+    ddp_stream_t  *oldest, *youngest;
+    size_t         streams;
+    size_t         waiting; /* streams with items */
+    ddp_item_t    *free_items;
+    size_t         items;       /* allocated so far: steady after warm-up */
+    int            depth;       /* pieces of work that run now, one inside the other */
+    bool           progressing; /* inside ddp_device_progress() */
+    unsigned       idle_calls;  /* ddp_device_progress() calls since anything else was asked of the device */
+    int64_t        progress_ns; /* when a kernel's progress point last let others run */
+    ddp_idle_fn_t *idle;
+    void          *idle_ctx;
+};
+
+/** Append; runs it if the schedule says so. `fn` NULL: a wait. @return DDP_ERR_NO_MEMORY, or the stream's
+ * error */
+ddp_status_t ddp_queue_append(ddp_stream_t *stream, const ddp_item_t *what, const void *args,
+                              size_t args_bytes);
+/** Wait until `stream` has finished `point` items. */
+ddp_status_t ddp_queue_wait(ddp_stream_t *stream, uint64_t point, int timeout_ms);
+/** Forget what is queued. */
+void ddp_queue_clear(ddp_stream_t *stream);
+/** Give back one reference; the last one frees. Accepts NULL. */
+void ddp_stream_unref(ddp_stream_t *stream);
+/** @return the stream's error, with its line recorded on this thread; DDP_OK if it has none. */
+ddp_status_t ddp_stream_status(const ddp_stream_t *stream);
+
+#endif

@@ -1,0 +1,23 @@
+/** @file Argument checks of the operations: done once here, never in a kernel. Private. */
+#ifndef DDP_OPS_INTERNAL_H_
+#define DDP_OPS_INTERNAL_H_
+
+#include "kernels/ops.h"
+
+/* Each: DDP_OK, or DDP_ERR_INVALID_ARG with the operation and what is wrong. */
+ddp_status_t ddp_check_gemm(const ddp_gemm_args_t *args);
+ddp_status_t ddp_check_conv2d_shape(const ddp_conv2d_shape_t *shape);
+ddp_status_t ddp_check_conv2d(const ddp_conv2d_args_t *args);
+ddp_status_t ddp_check_conv2d_backward(const ddp_conv2d_backward_args_t *args);
+ddp_status_t ddp_check_pool2d(const ddp_pool2d_args_t *args);
+ddp_status_t ddp_check_pool2d_backward(const ddp_pool2d_backward_args_t *args);
+ddp_status_t ddp_check_cross_entropy(const ddp_cross_entropy_args_t *args);
+ddp_status_t ddp_check_mse(const ddp_mse_args_t *args);
+ddp_status_t ddp_check_dropout(const ddp_dropout_args_t *args);
+ddp_status_t ddp_check_uniform(const ddp_uniform_args_t *args);
+/** An activation that exists. */
+ddp_status_t ddp_check_act(const char *op, ddp_act_t act);
+/** `count` elements exist at `memory`, named `what` in the line. */
+ddp_status_t ddp_check_operand(const char *op, const char *what, const void *memory, size_t count);
+
+#endif
