@@ -1,0 +1,334 @@
+/* Flags, the bell, waiting without burning a core, and watching those one waits for. */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "ddp/comm_state_internal.h"
+
+#define SPIN_NS         INT64_C(2000)
+#define YIELD_NS        INT64_C(80000)
+#define SLEEP_LOCAL_NS  INT64_C(1000000)
+#define SLEEP_REMOTE_NS INT64_C(100000) /* messages ring no bell */
+#define LOOK_NS         (10 * DDP_NS_PER_MS)
+#define SETTLE_NS       (20 * DDP_NS_PER_MS)  /* what a rank did before it ended is seen by then */
+#define SETTLE_CHAIN_NS (500 * DDP_NS_PER_MS) /* so is what the ranks between did about it */
+#define WATCH_NONE      (-1)
+#define WATCH_BY_KILL   (-2)
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *limit)
+{
+    return syscall(SYS_futex, word, op, value, limit, NULL, 0); /* not _PRIVATE: processes share the word */
+}
+
+static void progressed(ddp_comm_t *comm)
+{
+    ddp_seat_t *seat;
+
+    if (comm->hall == NULL) {
+        return;
+    }
+    seat = ddp_comm_seat(comm, comm->rank);
+    /* only this rank writes it: no read-modify-write across cores is needed */
+    atomic_store_explicit(&seat->progress, atomic_load_explicit(&seat->progress, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    ddp_comm_publish_wait(comm, -1);
+}
+
+void ddp_comm_progressed(ddp_comm_t *comm)
+{
+    progressed(comm);
+}
+
+/*
+ * No wake-up is lost: a sleeper has read the bell before it polled its flag (bell_seen), counts itself among
+ * the sleepers and then sleeps only while the bell still has that value. The setter stores the flag, rings,
+ * and then reads the number of sleepers. Bell and sleepers are sequentially consistent, so either the setter
+ * sees the sleeper and wakes it, or the sleeper's futex call sees the new bell and returns at once.
+ */
+void ddp_comm_flag_set(ddp_comm_t *comm, ddp_flag_t *flag, uint64_t value)
+{
+    ddp_hall_t *hall = comm->hall;
+
+    atomic_store_explicit(&flag->value, value, memory_order_release);
+    progressed(comm);
+    if (comm->local_size == 1) {
+        return; /* nobody else listens */
+    }
+    atomic_fetch_add_explicit(&hall->bell, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&hall->sleepers, memory_order_seq_cst) > 0) {
+        futex(&hall->bell, FUTEX_WAKE, INT_MAX, NULL);
+    }
+}
+
+void ddp_comm_waiting(ddp_comm_t *comm, ddp_wait_t wait)
+{
+    comm->wait = wait;
+}
+
+void ddp_comm_publish_wait(ddp_comm_t *comm, int rank)
+{
+    if (comm->hall == NULL || (rank < 0 && !comm->is_published)) {
+        return;
+    }
+    atomic_store_explicit(&ddp_comm_seat(comm, comm->rank)->waits_for, rank, memory_order_relaxed);
+    comm->is_published = rank >= 0;
+}
+
+void ddp_comm_watch_open(ddp_comm_t *comm)
+{
+    for (int r = 0; r < comm->size; r++) {
+        const ddp_member_t *member = &comm->members[r];
+
+        comm->pidfd[r] = WATCH_NONE;
+        if (r == comm->rank || member->place != comm->members[comm->rank].place) {
+            continue;
+        }
+        comm->pidfd[r] = (int)syscall(SYS_pidfd_open, (pid_t)member->pid, 0);
+        if (comm->pidfd[r] < 0) {
+            comm->pidfd[r] =
+                errno == ENOSYS || errno == EPERM || errno == EMFILE ? WATCH_BY_KILL : WATCH_NONE;
+        }
+    }
+}
+
+void ddp_comm_watch_close(ddp_comm_t *comm)
+{
+    for (int r = 0; comm->pidfd != NULL && r < comm->size; r++) {
+        if (comm->pidfd[r] >= 0) {
+            close(comm->pidfd[r]);
+        }
+    }
+}
+
+static bool has_ended(const ddp_comm_t *comm, int rank)
+{
+    struct pollfd ask = {comm->pidfd[rank], POLLIN, 0};
+
+    if (ask.fd >= 0) {
+        return poll(&ask, 1, 0) == 1;
+    }
+    return ask.fd == WATCH_BY_KILL && kill((pid_t)comm->members[rank].pid, 0) != 0 && errno == ESRCH;
+}
+
+void ddp_comm_run_start(ddp_comm_t *comm)
+{
+    comm->run++;
+    comm->run_start_ns = ddp_clock_ns();
+    comm->waited_ns    = 0;
+}
+
+typedef struct chain {
+    uint64_t moves; /* sum of progress counters */
+    int      end;   /* who holds up the rest; the first rank if they wait for each other */
+    bool     has_ended;
+} chain_t;
+
+/* Rank 1 may wait for rank 2, which waits for rank 3: then it is rank 3 that matters. */
+static chain_t follow(const ddp_comm_t *comm, int rank)
+{
+    chain_t chain = {0, rank, false};
+
+    if (comm->hall != NULL) {
+        chain.moves = atomic_load_explicit(&ddp_comm_seat(comm, comm->rank)->progress, memory_order_relaxed);
+    }
+    for (int hop = 0; hop < comm->local_size; hop++) {
+        ddp_seat_t *seat;
+        int         next;
+
+        chain.has_ended = has_ended(comm, chain.end);
+        if (chain.has_ended || comm->hall == NULL || !ddp_comm_is_local(comm, chain.end)) {
+            return chain;
+        }
+        seat = ddp_comm_seat(comm, chain.end);
+        chain.moves += atomic_load_explicit(&seat->progress, memory_order_relaxed);
+        next = atomic_load_explicit(&seat->waits_for, memory_order_relaxed);
+        if (next < 0 || next >= comm->size) {
+            return chain;
+        }
+        if (next == comm->rank) {
+            break;
+        }
+        chain.end = next;
+    }
+    chain.end = rank; /* a circle */
+    return chain;
+}
+
+ddp_sight_t ddp_comm_look(ddp_comm_t *comm, int rank, int64_t now_ns, int64_t limit_ns, int *culprit_p)
+{
+    ddp_watch_t *watch = comm->watch != NULL ? &comm->watch[rank] : NULL;
+    chain_t      chain;
+
+    *culprit_p = rank;
+    if (watch == NULL) { /* the communicator is being made */
+        return now_ns - comm->run_start_ns > limit_ns ? DDP_SIGHT_LATE : DDP_SIGHT_FINE;
+    }
+    chain = follow(comm, rank);
+    if (watch->run != comm->run) {
+        *watch = (ddp_watch_t){comm->run, chain.moves, comm->run_start_ns, 0};
+    }
+    if (watch->moves != chain.moves) {
+        watch->moves    = chain.moves;
+        watch->moved_ns = now_ns;
+        watch->ended_ns = 0;
+    }
+    *culprit_p = chain.end;
+    if (chain.has_ended) {
+        watch->ended_ns = watch->ended_ns != 0 ? watch->ended_ns : now_ns;
+        /* what it did last may not have been looked at yet: it may have ended because all was done */
+        if (now_ns - watch->ended_ns >= (chain.end == rank ? SETTLE_NS : SETTLE_CHAIN_NS)) {
+            return DDP_SIGHT_ENDED;
+        }
+        return DDP_SIGHT_FINE;
+    }
+    return now_ns - watch->moved_ns > limit_ns ? DDP_SIGHT_LATE : DDP_SIGHT_FINE;
+}
+
+/* "its gradients of bucket 2, step 17" */
+static const char *describe(const ddp_wait_t *wait, char *text, size_t size)
+{
+    if (wait->bucket == (size_t)-1) {
+        snprintf(text, size, "%s, step %llu", wait->what, (unsigned long long)wait->step);
+    } else {
+        snprintf(text, size, "%s of bucket %zu, step %llu", wait->what, wait->bucket,
+                 (unsigned long long)wait->step);
+    }
+    return text;
+}
+
+static ddp_status_t complain(ddp_comm_t *comm, ddp_sight_t sight, int culprit)
+{
+    char name[DDP_NAME_SIZE], owner[DDP_NAME_SIZE + 4] = "its", state[96], what[128];
+
+    if (sight == DDP_SIGHT_ENDED) {
+        snprintf(state, sizeof(state), "has ended (pid %d)", (int)comm->members[culprit].pid);
+    } else {
+        snprintf(state, sizeof(state), "made no progress for %g s", (double)comm->timeout_ms / 1000.0);
+    }
+    if (culprit != comm->wait.rank) {
+        snprintf(owner, sizeof(owner), "rank %d's", comm->wait.rank);
+    }
+    return ddp_fail(sight == DDP_SIGHT_ENDED ? DDP_ERR_REMOTE : DDP_ERR_TIMEOUT, "%s %s: waiting for %s %s",
+                    ddp_comm_name(comm, culprit, name, sizeof(name)), state, owner,
+                    describe(&comm->wait, what, sizeof(what)));
+}
+
+static void warn_if_slow(ddp_comm_t *comm, int64_t waited_ns)
+{
+    char name[DDP_NAME_SIZE], what[128];
+
+    if (waited_ns < comm->timeout_ms * DDP_NS_PER_MS / 2 || comm->warned_run == comm->run ||
+        comm->watch[comm->wait.rank].moved_ns <= comm->run_start_ns) {
+        return;
+    }
+    comm->warned_run = comm->run;
+    ddp_log(DDP_LOG_WARN, "%s is slow but moving: waited %lld s for its %s",
+            ddp_comm_name(comm, comm->wait.rank, name, sizeof(name)),
+            (long long)(waited_ns / (1000 * DDP_NS_PER_MS)), describe(&comm->wait, what, sizeof(what)));
+}
+
+static ddp_status_t look_around(ddp_comm_t *comm, int64_t waited_ns)
+{
+    const int64_t now     = ddp_clock_ns();
+    const int64_t limit   = comm->timeout_ms * DDP_NS_PER_MS;
+    int           culprit = -1;
+    ddp_sight_t   sight;
+
+    if (now - comm->looked_ns < LOOK_NS) {
+        return DDP_OK;
+    }
+    comm->looked_ns = now;
+    if (comm->wait.rank < 0) { /* nobody said what for */
+        return waited_ns <= limit
+                   ? DDP_OK
+                   : ddp_fail(DDP_ERR_TIMEOUT, "waited %g s", (double)comm->timeout_ms / 1000.0);
+    }
+    ddp_comm_publish_wait(comm, comm->wait.rank);
+    sight = ddp_comm_look(comm, comm->wait.rank, now, limit, &culprit);
+    if (sight != DDP_SIGHT_FINE) {
+        return complain(comm, sight, culprit);
+    }
+    warn_if_slow(comm, waited_ns);
+    return DDP_OK;
+}
+
+static void sleep_on_bell(ddp_comm_t *comm)
+{
+    const bool      is_local = comm->wait.rank < 0 || ddp_comm_is_local(comm, comm->wait.rank);
+    struct timespec limit    = {0, is_local ? SLEEP_LOCAL_NS : SLEEP_REMOTE_NS};
+
+    atomic_fetch_add_explicit(&comm->hall->sleepers, 1, memory_order_seq_cst);
+    futex(&comm->hall->bell, FUTEX_WAIT, comm->bell_seen, &limit);
+    atomic_fetch_sub_explicit(&comm->hall->sleepers, 1, memory_order_seq_cst);
+}
+
+ddp_status_t ddp_comm_idle(void *comm_p, int64_t waited_ns)
+{
+    ddp_comm_t  *comm   = comm_p;
+    ddp_status_t status = DDP_OK;
+
+    if (waited_ns == 0 || waited_ns < comm->waited_ns) {
+        ddp_comm_run_start(comm);
+        comm->run_start_ns -= waited_ns;
+    }
+    comm->waited_ns = waited_ns;
+    if (waited_ns < SPIN_NS && comm->may_spin) {
+        for (int i = 0; i < 16; i++) {
+            pause_cpu();
+        }
+    } else if (waited_ns < YIELD_NS) {
+        sched_yield();
+    } else {
+        sleep_on_bell(comm);
+    }
+    if (waited_ns >= SLEEP_LOCAL_NS) {
+        status = look_around(comm, waited_ns);
+    }
+    /* before the caller polls again, see ddp_comm_flag_set() */
+    comm->bell_seen = atomic_load_explicit(&comm->hall->bell, memory_order_seq_cst);
+    return status;
+}
+
+ddp_status_t ddp_comm_wait_flag(ddp_comm_t *comm, const ddp_flag_t *flag, uint64_t value, ddp_wait_t wait)
+{
+    int64_t      start  = 0;
+    ddp_status_t status = DDP_OK;
+
+    while (!ddp_comm_flag_reached(flag, value)) {
+        const int64_t now = ddp_clock_ns();
+
+        if (comm->device != NULL) {
+            ddp_device_progress(comm->device);
+        }
+        start = start == 0 ? now : start;
+        ddp_comm_waiting(comm, wait);
+        DDP_TRY(ddp_comm_idle(comm, now - start));
+    }
+out:
+    ddp_comm_publish_wait(comm, -1);
+    return status;
+}
+
+void ddp_comm_attach(ddp_comm_t *comm, ddp_device_t *device)
+{
+    comm->device = device;
+    ddp_device_set_idle(device, ddp_comm_idle, comm);
+}
