@@ -1,18 +1,28 @@
-# The libraries ddptrain uses. A missing one gets one line that names the Debian package.
+# The libraries ddptrain uses, as targets ddp_dep::<name>. What is missing is named in one line, by Debian's names.
 
 find_package(PkgConfig QUIET)
 if(NOT PKG_CONFIG_FOUND)
-    message(FATAL_ERROR "pkg-config is missing: apt-get install pkgconf")
+    message(FATAL_ERROR " pkg-config is missing: apt-get install pkgconf")
 endif()
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
 
-# ddp_require(<name> <pkg-config module> <Debian package>) makes the target ddp_dep::<name>.
-function(ddp_require name module package)
-    pkg_check_modules(${name} QUIET IMPORTED_TARGET GLOBAL ${module})
-    if(NOT ${name}_FOUND)
-        message(FATAL_ERROR "${module} is missing: apt-get install ${package}")
+set(ddp_missing)
+set(ddp_missing_packages)
+
+# ddp_require(<name> <pkg-config module> <Debian package>) makes ddp_dep::<name>. The module is remembered for
+# ddptrain.pc and for the CMake package, which look for it again on the machine of whoever uses them.
+macro(ddp_require name module package)
+    pkg_check_modules(ddp_dep_${name} QUIET IMPORTED_TARGET GLOBAL ${module})
+    if(ddp_dep_${name}_FOUND)
+        add_library(ddp_dep::${name} INTERFACE IMPORTED GLOBAL)
+        target_link_libraries(ddp_dep::${name} INTERFACE PkgConfig::ddp_dep_${name})
+        set_property(GLOBAL PROPERTY DDP_DEP_MODULE_${name} ${module})
+    else()
+        list(APPEND ddp_missing ${module})
+        list(APPEND ddp_missing_packages ${package})
     endif()
-    add_library(ddp_dep::${name} ALIAS PkgConfig::${name})
-endfunction()
+endmacro()
 
 ddp_require(mpi ompi-c libopenmpi-dev)
 ddp_require(cyaml libcyaml libcyaml-dev)
@@ -26,11 +36,19 @@ if(DDP_BUILD_TESTS)
     # OpenBLAS is a test oracle only; the serial build: one rank, one core.
     find_library(DDP_OPENBLAS NAMES openblas PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-serial NO_DEFAULT_PATH)
     find_path(DDP_OPENBLAS_INCLUDE cblas.h PATHS /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-serial NO_DEFAULT_PATH)
-    if(NOT DDP_OPENBLAS OR NOT DDP_OPENBLAS_INCLUDE)
-        message(FATAL_ERROR "serial OpenBLAS is missing: apt-get install libopenblas-serial-dev")
+    if(DDP_OPENBLAS AND DDP_OPENBLAS_INCLUDE)
+        add_library(ddp_dep::openblas INTERFACE IMPORTED GLOBAL)
+        target_include_directories(ddp_dep::openblas INTERFACE ${DDP_OPENBLAS_INCLUDE})
+        target_link_libraries(ddp_dep::openblas INTERFACE ${DDP_OPENBLAS})
+    else()
+        list(APPEND ddp_missing openblas-serial)
+        list(APPEND ddp_missing_packages libopenblas-serial-dev)
     endif()
-    add_library(ddp_dep::openblas INTERFACE IMPORTED GLOBAL)
-    target_include_directories(ddp_dep::openblas INTERFACE ${DDP_OPENBLAS_INCLUDE})
-    target_link_libraries(ddp_dep::openblas INTERFACE ${DDP_OPENBLAS})
 endif()
-find_package(Threads REQUIRED)
+
+if(ddp_missing)
+    list(JOIN ddp_missing ", " ddp_missing)
+    list(JOIN ddp_missing_packages " " ddp_missing_packages)
+    # The blank in front keeps CMake from breaking the line.
+    message(FATAL_ERROR " missing: ${ddp_missing}; to install: apt-get install ${ddp_missing_packages}")
+endif()
