@@ -64,6 +64,28 @@ DDP_INLINE vi_t vset1i(int32_t x)
     return x - (vi_t){0};
 }
 
+/* the first n < VL floats at p, then `rest`: how kernels take a tail with the arithmetic of whole vectors */
+DDP_INLINE vf_t vload_part(const float *p, size_t n, float rest)
+{
+    float lane[VL];
+
+    for (size_t i = 0; i < VL; i++) {
+        lane[i] = i < n ? p[i] : rest;
+    }
+    return vload(lane);
+}
+
+/* the first n < VL lanes to p */
+DDP_INLINE void vstore_part(float *p, vf_t x, size_t n)
+{
+    float lane[VL];
+
+    vstore(lane, x);
+    for (size_t i = 0; i < n; i++) {
+        p[i] = lane[i];
+    }
+}
+
 /* mask lanes are all ones or 0, as vector comparisons give them */
 DDP_INLINE vf_t vselect(vi_t mask, vf_t yes, vf_t no)
 {
@@ -123,6 +145,16 @@ DDP_INLINE float vhmax(vf_t a)
         m = a[i] > m ? a[i] : m;
     }
     return m;
+}
+
+DDP_INLINE vf_t vabs(vf_t a)
+{
+    return (vf_t)((vi_t)a & vset1i(INT32_MAX));
+}
+
+DDP_INLINE vf_t vcopysign(vf_t size, vf_t sign)
+{
+    return (vf_t)(((vi_t)size & vset1i(INT32_MAX)) | ((vi_t)sign & vset1i(INT32_MIN)));
 }
 
 /* exp(x) = 2^n * 2^f: n by the 1.5 * 2^23 trick, degree-6 polynomial on [-0.5, 0.5]; about 2 ulp. Clamped to
