@@ -1,0 +1,96 @@
+#include <math.h>
+
+#include "launcher/run.h"
+
+static void add(cJSON *object, const char *name, double value)
+{
+    if (object != NULL) {
+        cJSON_AddNumberToObject(object, name, value);
+    }
+}
+
+static void add_text(cJSON *object, const char *name, const char *value)
+{
+    if (object != NULL) {
+        cJSON_AddStringToObject(object, name, value);
+    }
+}
+
+void ddp_event_start(ddp_run_t *run)
+{
+    cJSON *event = ddp_metrics_event("start");
+    cJSON *hosts = event != NULL ? cJSON_AddArrayToObject(event, "hosts") : NULL;
+    char   name[64];
+    char   value[DDP_CONFIG_TEXT_SIZE];
+    cJSON *config;
+
+    for (int r = 0; hosts != NULL && r < ddp_comm_size(run->comm); r++) {
+        cJSON_AddItemToArray(hosts, cJSON_CreateString(ddp_comm_host(run->comm, r)));
+    }
+    add(event, "ranks", ddp_comm_size(run->comm));
+    add(event, "machines", ddp_comm_machines(run->comm));
+    add_text(event, "device", "cpu");
+    add_text(event, "isa", ddp_isa_name(run->isa));
+    add_text(event, "data", ddp_dataset_info(run->train)->source);
+    add(event, "samples", (double)ddp_dataset_info(run->train)->samples);
+    add(event, "test_samples", (double)ddp_dataset_info(run->test)->samples);
+    add(event, "parameters", (double)ddp_params_elements(run->params));
+    add(event, "buckets", (double)ddp_reducer_buckets(run->reducer, NULL, 0));
+    add(event, "micro_batches", (double)ddp_config_micro_batches(&run->config));
+    add(event, "total_steps", (double)run->total_steps);
+    config = event != NULL ? cJSON_AddObjectToObject(event, "config") : NULL;
+    for (size_t i = 0; config != NULL && i < ddp_config_keys(); i++) {
+        snprintf(name, sizeof(name), "%s.%s", ddp_config_section(i), ddp_config_name(i));
+        ddp_config_value(&run->config, i, value, sizeof(value));
+        add_text(config, name, value);
+    }
+    ddp_metrics_write(run->metrics, event);
+}
+
+void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
+{
+    cJSON *event = ddp_metrics_event("step");
+
+    add(event, "step", (double)report->step);
+    add(event, "epoch", (double)report->epoch);
+    add(event, "loss", report->loss);
+    add(event, "lr", report->lr);
+    if (!isnan(report->grad_norm)) {
+        add(event, "grad_norm", report->grad_norm);
+    }
+    add(event, "step_ms", report->step_ms);
+    add(event, "samples_per_s", report->samples_per_s);
+    add(event, "exposed_comm_ms", report->exposed_comm_ms);
+    add(event, "comm_ms", report->comm_ms);
+    add(event, "data_wait_ms", report->data_wait_ms);
+    if (report->skipped > 0) {
+        add(event, "skipped", (double)report->skipped);
+    }
+    ddp_metrics_write(run->metrics, event);
+}
+
+void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eval_result_t *result)
+{
+    cJSON *event = ddp_metrics_event("eval");
+
+    add(event, "step", (double)step);
+    add(event, "epoch", (double)epoch);
+    add(event, "loss", result->loss);
+    add(event, "accuracy", result->accuracy);
+    add(event, "seconds", result->seconds);
+    ddp_metrics_write(run->metrics, event);
+}
+
+void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
+{
+    cJSON *event = ddp_metrics_event("end");
+
+    add(event, "steps", (double)report->steps);
+    add(event, "seconds", report->seconds);
+    add(event, "first_step_ms", report->first_step_ms);
+    add(event, "peak_rss_mb", report->peak_rss_mb);
+    add(event, "pss_mb", report->pss_mb);
+    add(event, "accuracy", report->accuracy);
+    add_text(event, "weights", report->weights);
+    ddp_metrics_write(run->metrics, event);
+}

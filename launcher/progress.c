@@ -1,0 +1,109 @@
+#include "launcher/progress.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define BAR_WIDTH 24
+#define REDRAW_NS (100 * DDP_NS_PER_MS)
+
+static void write_all(const char *text)
+{
+    size_t length = strlen(text);
+
+    while (length > 0) {
+        ssize_t n = write(STDERR_FILENO, text, length);
+
+        if (n <= 0) {
+            return;
+        }
+        text += n;
+        length -= (size_t)n;
+    }
+}
+
+/* mpirun gives its ranks a pipe for stderr; where the user looks is mpirun's own stderr. */
+static bool parent_has_terminal(void)
+{
+    char    path[64];
+    char    name[32] = "";
+    char    target[64];
+    ssize_t length;
+    FILE   *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)getppid());
+    file = fopen(path, "r");
+    if (file == NULL || fgets(name, sizeof(name), file) == NULL) {
+        name[0] = '\0';
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    name[strcspn(name, "\n")] = '\0';
+    if (strcmp(name, "mpirun") != 0 && strcmp(name, "mpiexec") != 0 && strcmp(name, "orterun") != 0 &&
+        strcmp(name, "prterun") != 0) {
+        return false;
+    }
+    snprintf(path, sizeof(path), "/proc/%d/fd/2", (int)getppid());
+    length = readlink(path, target, sizeof(target) - 1);
+    if (length < 0) {
+        return false;
+    }
+    target[length] = '\0';
+    return strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0;
+}
+
+void ddp_progress_init(ddp_progress_t *progress)
+{
+    memset(progress, 0, sizeof(*progress));
+    progress->is_terminal = isatty(STDERR_FILENO) != 0 || parent_has_terminal();
+}
+
+void ddp_progress_text(const ddp_progress_state_t *state, char *text, size_t size)
+{
+    char           bar[BAR_WIDTH + 1];
+    char           epoch[64];
+    const uint64_t left = state->seconds_left > 0 ? (uint64_t)(state->seconds_left + 0.5) : 0;
+    const size_t   done =
+        state->total_steps > 0 ? (size_t)((double)state->step * BAR_WIDTH / (double)state->total_steps) : 0;
+
+    for (size_t i = 0; i < BAR_WIDTH; i++) {
+        bar[i] = i < done ? '#' : '.';
+    }
+    bar[BAR_WIDTH] = '\0';
+    if (state->epochs > 0) {
+        snprintf(epoch, sizeof(epoch), "%" PRIu64 "/%" PRIu64, state->epoch, state->epochs);
+    } else {
+        snprintf(epoch, sizeof(epoch), "%" PRIu64, state->epoch);
+    }
+    snprintf(text, size, "epoch %s [%s] %3.0f%%  loss %.4f  %.0f samples/s  %" PRIu64 ":%02" PRIu64 " left",
+             epoch, bar,
+             state->total_steps > 0 ? 100.0 * (double)state->step / (double)state->total_steps : 0.0,
+             state->loss, state->samples_per_s, left / 60, left % 60);
+}
+
+void ddp_progress_draw(ddp_progress_t *progress, const ddp_progress_state_t *state)
+{
+    char          text[192] = "\r";
+    const int64_t now       = ddp_clock_ns();
+
+    if (!progress->is_terminal || (progress->is_drawn && now - progress->drawn_ns < REDRAW_NS)) {
+        return;
+    }
+    ddp_progress_text(state, text + 1, sizeof(text) - 8);
+    strcat(text, "\033[K"); /* erase what a longer line left */
+    write_all(text);
+    progress->is_drawn = true;
+    progress->drawn_ns = now;
+}
+
+void ddp_progress_clear(ddp_progress_t *progress)
+{
+    if (progress->is_drawn) {
+        write_all("\r\033[K");
+        progress->is_drawn = false;
+    }
+}

@@ -1,0 +1,459 @@
+#include "launcher/run.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/convert.h"
+#include "base/error.h"
+#include "base/fault.h"
+#include "base/log.h"
+
+static ddp_status_t create_comm(ddp_run_t *run)
+{
+    ddp_status_t      status = DDP_OK;
+    ddp_comm_params_t params = DDP_COMM_PARAMS_INIT;
+    void             *spoken = NULL;
+
+    params.parent     = MPI_COMM_WORLD;
+    params.timeout_ms = (int)(run->config.ddp.timeout_s * 1000);
+    DDP_TRY(ddp_comm_create(&params, &run->comm));
+    if (ddp_comm_size(run->comm) > 1) {
+        ddp_log_set_identity(ddp_comm_rank(run->comm), ddp_comm_host(run->comm, ddp_comm_rank(run->comm)));
+    }
+    DDP_TRY(ddp_comm_shared(run->comm, "the end of the run", sizeof(*run->spoken), &spoken));
+    run->spoken = spoken;
+out:
+    return status;
+}
+
+/* All ranks read their own command line and file: say which key differs where. */
+static ddp_status_t check_config(ddp_run_t *run)
+{
+    ddp_status_t status                 = DDP_OK;
+    const size_t n                      = ddp_config_keys();
+    ddp_field_t *fields                 = calloc(n, sizeof(*fields));
+    char(*names)[64]                    = calloc(n, sizeof(*names));
+    char(*values)[DDP_CONFIG_TEXT_SIZE] = calloc(n, sizeof(*values));
+
+    if (fields == NULL || names == NULL || values == NULL) {
+        status = ddp_fail(DDP_ERR_NO_MEMORY, "no memory to compare the configuration");
+    }
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+    for (size_t i = 0; i < n; i++) {
+        snprintf(names[i], sizeof(names[i]), "%s.%s", ddp_config_section(i), ddp_config_name(i));
+        ddp_config_value(&run->config, i, values[i], sizeof(values[i]));
+        fields[i] = (ddp_field_t){.name = names[i], .value = values[i]};
+    }
+    status = ddp_comm_check_equal(run->comm, fields, n);
+    if (status == DDP_ERR_MISMATCH) {
+        status = ddp_fail(DDP_ERR_CONFIG, "%s", ddp_error_line());
+    }
+out:
+    free(fields);
+    free(names);
+    free(values);
+    return status;
+}
+
+static void say_choices(const ddp_run_t *run, bool is_data_chosen)
+{
+    char text[DDP_CONFIG_TEXT_SIZE + 128];
+
+    if (ddp_comm_rank(run->comm) != 0) {
+        return;
+    }
+    for (size_t i = 0; i < ddp_config_keys(); i++) {
+        if (ddp_config_no_effect(&run->config, i, text, sizeof(text))) {
+            ddp_log(DDP_LOG_WARN, "%s", text);
+        }
+    }
+    if (is_data_chosen && run->config.data.kind == DDP_DATA_SHAPES) {
+        ddp_log(DDP_LOG_INFO,
+                "data: Fashion-MNIST is not installed (Debian: dataset-fashion-mnist), so drawn shapes "
+                "are used");
+    }
+}
+
+static ddp_status_t open_data(const ddp_run_t *run, ddp_split_t split, ddp_dataset_t **dataset_p)
+{
+    ddp_dataset_params_t params   = DDP_DATASET_PARAMS_INIT;
+    const bool           is_train = split == DDP_SPLIT_TRAIN;
+
+    params.kind    = (ddp_data_kind_t)run->config.data.kind;
+    params.path    = run->config.data.path[0] != '\0' ? run->config.data.path : NULL;
+    params.split   = split;
+    params.seed    = run->config.data.seed;
+    params.samples = (size_t)(is_train ? run->config.data.samples : run->config.data.test_samples);
+    return ddp_dataset_open(&params, dataset_p);
+}
+
+/* Train and test pictures have one size; labels of either set may go up to the larger number of classes. */
+static ddp_status_t check_data(const ddp_run_t *run)
+{
+    const ddp_dataset_info_t *train = ddp_dataset_info(run->train);
+    const ddp_dataset_info_t *test  = ddp_dataset_info(run->test);
+
+    if (train->height != test->height || train->width != test->width || train->channels != test->channels) {
+        return ddp_fail(DDP_ERR_FORMAT, "%s has %zu x %zu x %zu pictures, %s has %zu x %zu x %zu",
+                        train->source, train->height, train->width, train->channels, test->source,
+                        test->height, test->width, test->channels);
+    }
+    return DDP_OK;
+}
+
+static ddp_status_t agree_isa(ddp_run_t *run)
+{
+    ddp_status_t status = DDP_OK;
+    const int    size   = ddp_comm_size(run->comm);
+    int          mine   = (int)ddp_isa_detect();
+    int         *all    = calloc((size_t)size, sizeof(*all));
+    int          lowest = mine;
+
+    status = all == NULL ? ddp_fail(DDP_ERR_NO_MEMORY, "no memory for %d ranks", size) : ddp_isa_check();
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+    DDP_TRY(ddp_comm_allgather(run->comm, &mine, sizeof(mine), all));
+    for (int r = 0; r < size; r++) {
+        lowest = all[r] < lowest ? all[r] : lowest;
+    }
+    run->isa = (ddp_isa_t)lowest;
+out:
+    free(all);
+    return status;
+}
+
+static void plan_schedule(ddp_run_t *run)
+{
+    const ddp_config_t *config  = &run->config;
+    const size_t        samples = ddp_dataset_info(run->train)->samples;
+
+    run->steps_per_epoch = ddp_sampler_batches(samples, (size_t)config->train.batch);
+    run->total_steps =
+        config->train.steps > 0 ? config->train.steps : config->train.epochs * run->steps_per_epoch;
+    run->schedule = (ddp_schedule_t){
+        .kind         = (ddp_schedule_kind_t)config->schedule.kind,
+        .lr           = config->optimizer.lr,
+        .warmup_steps = config->schedule.warmup_steps,
+        .total_steps  = run->total_steps,
+        .min_ratio    = config->schedule.min_ratio,
+        .step_size    = config->schedule.step_size > 0 ? config->schedule.step_size : run->steps_per_epoch,
+        .gamma        = config->schedule.gamma,
+        .decay_steps = config->schedule.decay_steps > 0 ? config->schedule.decay_steps : run->total_steps / 5,
+    };
+}
+
+static ddp_status_t create_model(ddp_run_t *run)
+{
+    ddp_status_t              status = DDP_OK;
+    const ddp_config_t       *config = &run->config;
+    const ddp_dataset_info_t *info   = ddp_dataset_info(run->train);
+    const size_t              more   = ddp_dataset_info(run->test)->classes;
+    ddp_model_config_t        model  = {.kind     = (ddp_model_kind_t)config->model.kind,
+                                        .height   = info->height,
+                                        .width    = info->width,
+                                        .channels = info->channels,
+                                        .classes  = info->classes > more ? info->classes : more,
+                                        .n_hidden = config->model.n_hidden,
+                                        .dropout  = (float)config->model.dropout};
+
+    memcpy(model.hidden, config->model.hidden, sizeof(model.hidden));
+    DDP_TRY(ddp_params_create(&run->params));
+    DDP_TRY(ddp_model_create(&model, run->params, &run->model));
+out:
+    return status;
+}
+
+ddp_status_t ddp_run_prepare(ddp_run_t *run, ddp_status_t early)
+{
+    ddp_status_t status = DDP_OK;
+    char         early_line[DDP_ERROR_LINE_SIZE];
+    const bool   is_data_chosen = run->config.data.kind == DDP_CONFIG_DATA_AUTO;
+
+    memcpy(early_line, ddp_error_line(), sizeof(early_line));
+    DDP_TRY(create_comm(run));
+    if (early != DDP_OK) {
+        early = ddp_fail(early, "%s", early_line);
+    }
+    DDP_TRY(ddp_comm_agree(run->comm, early));
+    DDP_TRY(ddp_comm_agree(run->comm,
+                           ddp_config_resolve(&run->config, ddp_dataset_fashion_mnist_exists(NULL) != 0)));
+    DDP_TRY(check_config(run));
+    DDP_TRY(ddp_config_check_ranks(&run->config, ddp_comm_size(run->comm)));
+    say_choices(run, is_data_chosen);
+    DDP_TRY(agree_isa(run));
+
+    status = open_data(run, DDP_SPLIT_TRAIN, &run->train);
+    if (status == DDP_OK) {
+        status = open_data(run, DDP_SPLIT_TEST, &run->test);
+    }
+    if (status == DDP_OK) {
+        status = check_data(run);
+    }
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+    plan_schedule(run);
+    status = ddp_schedule_check(&run->schedule);
+    if (status == DDP_OK) {
+        status = create_model(run);
+    }
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+out:
+    return status;
+}
+
+static ddp_status_t create_device(ddp_run_t *run)
+{
+    ddp_status_t        status = DDP_OK;
+    ddp_device_params_t params = DDP_DEVICE_PARAMS_INIT;
+
+    params.isa = run->isa;
+    DDP_TRY(ddp_device_create(&params, &run->device));
+    ddp_comm_attach(run->comm, run->device);
+    DDP_TRY(ddp_stream_create(run->device, "compute", &run->compute));
+out:
+    return status;
+}
+
+/* One copy for the machine: local rank 0 decodes the training samples while local rank 1 decodes the test
+ * samples. */
+static ddp_status_t load_data(ddp_run_t *run)
+{
+    ddp_status_t              status      = DDP_OK;
+    const ddp_dataset_info_t *info        = ddp_dataset_info(run->train);
+    const int                 rank        = ddp_comm_local_rank(run->comm);
+    const int                 test_loader = ddp_comm_local_size(run->comm) > 1 ? 1 : 0;
+    void                     *train       = NULL;
+    void                     *test        = NULL;
+    double                    mean[16]    = {0};
+    double                    std[16]     = {0};
+
+    DDP_TRY(ddp_comm_shared(run->comm, "training samples", info->memory_bytes, &train));
+    DDP_TRY(ddp_comm_shared(run->comm, "test samples", ddp_dataset_info(run->test)->memory_bytes, &test));
+    status = ddp_fault("data_load", ddp_comm_rank(run->comm));
+    if (status == DDP_OK && rank == 0) {
+        status = ddp_dataset_load(run->train, train);
+    }
+    if (status == DDP_OK && rank == test_loader) {
+        status = ddp_dataset_load(run->test, test);
+    }
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+    if (rank != 0) {
+        status = ddp_dataset_attach(run->train, train);
+    }
+    if (status == DDP_OK && rank != test_loader) {
+        status = ddp_dataset_attach(run->test, test);
+    }
+    if (status == DDP_OK && info->channels > sizeof(mean) / sizeof(mean[0])) {
+        status = ddp_fail(DDP_ERR_UNSUPPORTED, "%s: pictures of %zu channels, at most 16 are supported",
+                          info->source, info->channels);
+    }
+    if (status == DDP_OK) {
+        for (size_t c = 0; c < info->channels; c++) {
+            ddp_dataset_moments(run->train, c, &mean[c], &std[c]);
+        }
+        status = ddp_dataset_set_moments(run->test, mean, std);
+    }
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+out:
+    return status;
+}
+
+/* Machines read their own files: the same number of samples and the same pixels, by their moments. */
+static ddp_status_t check_data_equal(ddp_run_t *run)
+{
+    char        samples[32];
+    char        test_samples[32];
+    char        moments[64];
+    double      mean     = 0;
+    double      std      = 0;
+    ddp_field_t fields[] = {{"number of training samples", samples},
+                            {"number of test samples", test_samples},
+                            {"mean and deviation of the first channel", moments}};
+
+    ddp_dataset_moments(run->train, 0, &mean, &std);
+    snprintf(samples, sizeof(samples), "%zu", ddp_dataset_info(run->train)->samples);
+    snprintf(test_samples, sizeof(test_samples), "%zu", ddp_dataset_info(run->test)->samples);
+    snprintf(moments, sizeof(moments), "%.17g, %.17g", mean, std);
+    return ddp_comm_check_equal(run->comm, fields, sizeof(fields) / sizeof(fields[0]));
+}
+
+ddp_reducer_params_t ddp_run_reducer_params(const ddp_run_t *run)
+{
+    ddp_reducer_params_t params = DDP_REDUCER_PARAMS_INIT;
+    const ddp_config_t  *config = &run->config;
+
+    params.comm              = run->comm;
+    params.compute           = run->compute;
+    params.tensors           = ddp_params_descs(run->params);
+    params.n_tensors         = ddp_params_count(run->params);
+    params.micro_batches     = ddp_config_micro_batches(config);
+    params.bucket_cap_bytes  = (size_t)(config->ddp.bucket_cap_mb * 1048576);
+    params.tail_bucket_bytes = (size_t)(config->ddp.tail_bucket_kb * 1024);
+    params.reduction         = (ddp_reduction_t)config->ddp.reduction;
+    params.average           = (ddp_average_t)config->ddp.average;
+    params.nonfinite         = (ddp_nonfinite_t)config->train.nonfinite;
+    params.clip_norm         = (float)config->optimizer.clip_norm;
+    params.checksum_every    = config->ddp.checksum_every;
+    params.optim             = (ddp_optim_config_t){.kind         = (ddp_optim_kind_t)config->optimizer.kind,
+                                                    .beta1        = config->optimizer.beta1,
+                                                    .beta2        = config->optimizer.beta2,
+                                                    .eps          = config->optimizer.eps,
+                                                    .momentum     = config->optimizer.momentum,
+                                                    .nesterov     = config->optimizer.nesterov,
+                                                    .weight_decay = config->optimizer.weight_decay};
+    if (params.bucket_cap_bytes == 0) {
+        params.bucket_cap_bytes = 1;
+    }
+    return params;
+}
+
+static ddp_status_t create_reducer(ddp_run_t *run)
+{
+    ddp_status_t         status = DDP_OK;
+    ddp_reducer_params_t params = ddp_run_reducer_params(run);
+    ddp_tape_params_t    tape   = DDP_TAPE_PARAMS_INIT;
+
+    DDP_TRY(ddp_comm_agree(run->comm, ddp_optim_check(&params.optim)));
+    DDP_TRY(ddp_reducer_create(&params, &run->reducer));
+    ddp_params_bind(run->params, ddp_reducer_values(run->reducer), NULL);
+    tape.stream = run->compute;
+    tape.params = run->params;
+    status      = ddp_tape_create(&tape, &run->tape);
+    if (status == DDP_OK && ddp_comm_local_rank(run->comm) == 0) {
+        status = ddp_params_initialize(run->params, run->compute, run->config.train.seed);
+    }
+    if (status == DDP_OK) {
+        status = ddp_stream_synchronize(run->compute, -1);
+    }
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+    DDP_TRY(ddp_reducer_publish(run->reducer));
+out:
+    return status;
+}
+
+static ddp_status_t create_loader(ddp_run_t *run)
+{
+    ddp_loader_params_t params = DDP_LOADER_PARAMS_INIT;
+
+    params.dataset       = run->train;
+    params.seed          = run->config.train.seed;
+    params.batch         = (size_t)run->config.train.batch;
+    params.micro_batches = ddp_config_micro_batches(&run->config);
+    ddp_reducer_range(run->reducer, &params.first_micro, &params.micro_count);
+    params.end_step = run->total_steps;
+    /* a step holds its micro-batches to its end, because backward reads them */
+    params.depth      = params.micro_count + 4;
+    params.timeout_ms = (int)(run->config.ddp.timeout_s * 1000);
+    return ddp_loader_create(&params, &run->loader);
+}
+
+/* Rank 0 makes the run's folder with the configuration and opens the metrics. */
+static ddp_status_t create_folder(ddp_run_t *run)
+{
+    ddp_status_t status = DDP_OK;
+    char        *yaml   = NULL;
+    char         base[64];
+    char         model[32];
+    char         data[32];
+
+    if (ddp_comm_rank(run->comm) != 0) {
+        return DDP_OK;
+    }
+    ddp_config_value(&run->config, ddp_config_find("model", "kind"), model, sizeof(model));
+    ddp_config_value(&run->config, ddp_config_find("data", "kind"), data, sizeof(data));
+    snprintf(base, sizeof(base), "runs/%s-%s", model, data);
+    yaml = ddp_config_dump(&run->config);
+    DDP_REQUIRE(yaml != NULL, DDP_ERR_NO_MEMORY, "no memory for config.yaml");
+    DDP_TRY(ddp_run_folder_create(run->options->out, base, run->folder, sizeof(run->folder)));
+    DDP_TRY(ddp_file_write(run->folder, "config.yaml", yaml));
+    DDP_TRY(ddp_metrics_open(run->folder, &run->metrics));
+out:
+    free(yaml);
+    return status;
+}
+
+static void say_idle_cores(const ddp_run_t *run)
+{
+    cpu_set_t set;
+    int       cores;
+    int       most      = (int)ddp_config_micro_batches(&run->config);
+    char      rest[512] = "";
+    size_t    used      = 0;
+
+    if (ddp_comm_size(run->comm) > 1 || getenv("OMPI_COMM_WORLD_SIZE") != NULL ||
+        sched_getaffinity(0, sizeof(set), &set) != 0) {
+        return;
+    }
+    cores = CPU_COUNT(&set);
+    if (cores < 2 || most < 2) {
+        return;
+    }
+    for (int i = 0; i < run->argc && used < sizeof(rest); i++) {
+        used += (size_t)snprintf(rest + used, sizeof(rest) - used, " %s", run->argv[i]);
+    }
+    ddp_log(DDP_LOG_INFO, "%d cores here, 1 used: mpirun -np %d%s", cores, cores < most ? cores : most, rest);
+}
+
+static void say_start(const ddp_run_t *run)
+{
+    const ddp_dataset_info_t *info = ddp_dataset_info(run->train);
+    char                      model[32];
+
+    if (ddp_comm_rank(run->comm) != 0) {
+        return;
+    }
+    ddp_config_value(&run->config, ddp_config_find("model", "kind"), model, sizeof(model));
+    ddp_log(DDP_LOG_INFO, "data %s, %zu samples, %zu x %zu, %zu classes", info->source, info->samples,
+            info->height, info->width, info->classes);
+    ddp_log(DDP_LOG_INFO, "model %s, %zu parameters; %d rank%s, batch %" PRIu64 " in %zu micro-batches; %s",
+            model, ddp_params_elements(run->params), ddp_comm_size(run->comm),
+            ddp_comm_size(run->comm) > 1 ? "s" : "", run->config.train.batch,
+            ddp_config_micro_batches(&run->config), ddp_isa_name(run->isa));
+    ddp_log(DDP_LOG_INFO, "folder %s", run->folder);
+    say_idle_cores(run);
+}
+
+ddp_status_t ddp_run_setup(ddp_run_t *run)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_comm_agree(run->comm, create_folder(run)));
+    DDP_TRY(ddp_comm_agree(run->comm, create_device(run)));
+    DDP_TRY(load_data(run));
+    DDP_TRY(check_data_equal(run));
+    DDP_TRY(create_reducer(run));
+    run->used = calloc(ddp_params_count(run->params), 1);
+    status    = run->used != NULL
+                    ? ddp_eval_create(run)
+                    : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for %zu flags", ddp_params_count(run->params));
+    if (status == DDP_OK) {
+        status = create_loader(run);
+    }
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+    say_start(run);
+    if (ddp_comm_rank(run->comm) == 0) {
+        ddp_progress_init(&run->progress);
+        ddp_event_start(run);
+    }
+out:
+    return status;
+}
+
+void ddp_run_teardown(ddp_run_t *run)
+{
+    ddp_metrics_close(&run->metrics);
+    ddp_loader_destroy(&run->loader);
+    ddp_eval_destroy(&run->eval);
+    free(run->used);
+    run->used = NULL;
+    ddp_tape_destroy(&run->tape);
+    ddp_reducer_destroy(&run->reducer);
+    ddp_model_destroy(&run->model);
+    ddp_params_destroy(&run->params);
+    ddp_dataset_close(&run->train);
+    ddp_dataset_close(&run->test);
+    ddp_stream_destroy(&run->compute);
+    ddp_device_destroy(&run->device);
+    run->spoken = NULL; /* memory of the communicator */
+    ddp_comm_destroy(&run->comm);
+}

@@ -1,0 +1,131 @@
+/** @file A training run: everything one rank holds, its set-up, the loop, evaluation and what is written. */
+#ifndef DDP_RUN_H_
+#define DDP_RUN_H_
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "ddp/comm.h"
+#include "ddp/reducer.h"
+#include "io/dataset.h"
+#include "io/loader.h"
+#include "io/metrics.h"
+#include "io/sampler.h"
+#include "kernels/device.h"
+#include "launcher/config.h"
+#include "launcher/options.h"
+#include "launcher/progress.h"
+#include "nn/model.h"
+#include "nn/tape.h"
+
+#define DDP_RUN_FOLDER_SIZE 4096
+/** Samples of one evaluation chunk: fixed, so that sums do not depend on the number of ranks. */
+#define DDP_EVAL_CHUNK 64
+
+typedef struct ddp_eval_result {
+    double loss; /* mean over the test samples */
+    double accuracy;
+    double seconds;
+} ddp_eval_result_t;
+
+/** Memory of evaluation, taken once. */
+typedef struct ddp_eval {
+    size_t            chunks;       /* of the test set */
+    size_t            first, count; /* chunks of this rank */
+    size_t            most;         /* chunks of the rank that has most */
+    float            *images;       /* owned, [DDP_EVAL_CHUNK, height, width, channels], aligned */
+    int32_t          *labels;       /* owned, [DDP_EVAL_CHUNK] */
+    ddp_loss_stats_t *mine;         /* owned, [most] */
+    ddp_loss_stats_t *all;          /* owned, [ranks, most] */
+} ddp_eval_t;
+
+typedef struct ddp_run {
+    const ddp_options_t *options;  /* borrowed */
+    int                  argc;     /* for the hint how to use more cores */
+    char *const         *argv;     /* borrowed */
+    ddp_config_t         config;   /* resolved by set-up */
+    int64_t              start_ns; /* when MPI_Init returned */
+    bool                 is_training;
+
+    ddp_comm_t    *comm;   /* owned, as all that follows */
+    _Atomic int   *spoken; /* in shared memory of the machine: somebody has said why the run ends */
+    ddp_isa_t      isa;
+    ddp_device_t  *device;
+    ddp_stream_t  *compute;
+    ddp_dataset_t *train, *test;
+    ddp_params_t  *params;
+    ddp_model_t   *model;
+    ddp_tape_t    *tape;
+    ddp_reducer_t *reducer;
+    ddp_loader_t  *loader;
+    uint8_t       *used; /* [number of parameters] */
+    ddp_eval_t     eval;
+
+    ddp_metrics_t *metrics; /* rank 0 */
+    char           folder[DDP_RUN_FOLDER_SIZE];
+    ddp_progress_t progress; /* rank 0 */
+
+    ddp_schedule_t schedule;
+    uint64_t       steps_per_epoch, total_steps;
+} ddp_run_t;
+
+/**
+ * Agree on the configuration, open the data: what training and --dry-run share. Collective, blocking.
+ * @param [in] early  status of what this rank did before MPI was up (options, configuration), agreed first
+ */
+ddp_status_t ddp_run_prepare(ddp_run_t *run, ddp_status_t early) DDP_NODISCARD;
+/** Load the data, build model and reducer, make the run's folder. After ddp_run_prepare(). Collective. */
+ddp_status_t ddp_run_setup(ddp_run_t *run) DDP_NODISCARD;
+/** Local: frees everything, in any state. */
+void ddp_run_teardown(ddp_run_t *run);
+/** The reducer's parameters as the configuration has them; comm and compute as in `run`. */
+ddp_reducer_params_t ddp_run_reducer_params(const ddp_run_t *run);
+
+/** Train to the end and say the weights. Collective. */
+ddp_status_t ddp_run_train(ddp_run_t *run) DDP_NODISCARD;
+/** Print what a run would be; rank 0 writes to stdout, nothing else is written. After ddp_run_prepare(). */
+ddp_status_t ddp_run_dry(ddp_run_t *run) DDP_NODISCARD;
+
+/** Take the memory of evaluation; after the data is open. */
+ddp_status_t ddp_eval_create(ddp_run_t *run) DDP_NODISCARD;
+void         ddp_eval_destroy(ddp_eval_t *eval);
+/**
+ * Loss and accuracy on all test samples. Collective. The ranks share the chunks; sums are taken in chunk
+ * order, so all ranks get the same bits for any number of ranks.
+ */
+ddp_status_t ddp_eval_run(ddp_run_t *run, ddp_eval_result_t *result_p) DDP_NODISCARD;
+
+/** What a step event says: means over the steps since the last one, but for loss, lr and grad_norm. */
+typedef struct ddp_step_report {
+    uint64_t step; /* steps done, from 1 */
+    uint64_t epoch;
+    double   loss, lr, grad_norm; /* grad_norm NaN: not computed */
+    double   step_ms, samples_per_s, exposed_comm_ms, comm_ms, data_wait_ms;
+    uint64_t skipped; /* steps since the last event that were not finite */
+} ddp_step_report_t;
+
+/** Lines of metrics.jsonl. Rank 0 only; no memory means no line. */
+void ddp_event_start(ddp_run_t *run);
+void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report);
+void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eval_result_t *result);
+typedef struct ddp_end_report {
+    uint64_t steps;
+    double   seconds, first_step_ms;
+    double   peak_rss_mb; /* largest of the ranks */
+    double   pss_mb;      /* all ranks together, shared memory counted once */
+    double   accuracy;
+    char     weights[33];
+} ddp_end_report_t;
+void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report);
+
+/**
+ * Say once why the run ends, from the rank that caused it, as far as ranks can still tell each other.
+ * @param [out] may_finalize_p  true: all ranks came here, MPI_Finalize will not hang
+ * @return exit status for main()
+ */
+int ddp_run_fail(ddp_run_t *run, ddp_status_t status, bool *may_finalize_p);
+
+#endif

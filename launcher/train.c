@@ -1,0 +1,287 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "base/convert.h"
+#include "base/error.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "io/sampler.h"
+#include "launcher/run.h"
+
+/* A label that no data set has: every sample counts. */
+#define NO_LABEL (-100)
+
+/* What has passed since the last step event. */
+typedef struct window {
+    int64_t  start_ns;
+    int64_t  wait_ns; /* of the loader, at the start */
+    int64_t  comm_ns, exposed_ns;
+    uint64_t steps, samples, skipped;
+} window_t;
+
+static void window_open(const ddp_run_t *run, window_t *window)
+{
+    memset(window, 0, sizeof(*window));
+    window->start_ns = ddp_clock_ns();
+    window->wait_ns  = ddp_loader_wait_ns(run->loader);
+}
+
+static ddp_status_t gradient_ready(void *ctx, size_t index)
+{
+    return ddp_reducer_ready(ctx, index);
+}
+
+/* Forward and backward of one micro-batch, the gradients into the reducer. */
+static ddp_status_t train_micro_batch(ddp_run_t *run, uint64_t step, size_t v)
+{
+    ddp_status_t              status = DDP_OK;
+    const ddp_dataset_info_t *info   = ddp_dataset_info(run->train);
+    ddp_tape_begin_t          begin  = {.training = true, .seed = run->config.train.seed, .step = step};
+    ddp_micro_batch_t         micro;
+    ddp_tensor_t             *x      = NULL;
+    ddp_tensor_t             *logits = NULL;
+    ddp_loss_stats_t         *stats  = NULL;
+    float                    *grads  = NULL;
+
+    DDP_TRY(ddp_loader_next(run->loader, &micro));
+    DDP_REQUIRE(micro.step == step && micro.micro_batch == v, DDP_ERR_STATE,
+                "the loader gave micro-batch %zu of step %" PRIu64 " instead of %zu of %" PRIu64,
+                micro.micro_batch, micro.step, v, step);
+    DDP_TRY(ddp_reducer_micro_begin(run->reducer, v, &grads, &begin.accumulate_grads));
+    ddp_params_bind(run->params, NULL, grads);
+    begin.first_row = micro.first_row;
+    DDP_TRY(ddp_tape_begin(run->tape, &begin));
+    {
+        const size_t shape[4] = {micro.n, info->height, info->width, info->channels};
+
+        DDP_TRY(ddp_tape_input(run->tape, micro.images, 4, shape, &x));
+    }
+    DDP_TRY(ddp_model_forward(run->model, run->tape, x, &logits));
+    DDP_TRY(ddp_nn_cross_entropy(run->tape, logits, micro.labels, NULL, NO_LABEL, &stats));
+    ddp_tape_used(run->tape, run->used);
+    DDP_TRY(ddp_reducer_forward_done(run->reducer, stats, run->used));
+    DDP_TRY(ddp_tape_backward(run->tape));
+    DDP_TRY(ddp_reducer_micro_end(run->reducer));
+out:
+    return status;
+}
+
+static ddp_status_t train_step(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
+                               ddp_step_result_t *result_p)
+{
+    ddp_status_t     status = DDP_OK;
+    const size_t     parts  = ddp_config_micro_batches(&run->config);
+    const ddp_step_t begin  = {.lr = (float)ddp_schedule_lr(&run->schedule, step), .samples = range->count};
+    size_t           held   = 0;
+    size_t           first_part;
+    size_t           n_parts;
+
+    DDP_TRY(ddp_fault("train_step", ddp_comm_rank(run->comm)));
+    ddp_reducer_range(run->reducer, &first_part, &n_parts);
+    DDP_TRY(ddp_reducer_step_begin(run->reducer, &begin));
+    for (size_t v = first_part; v < first_part + n_parts; v++) {
+        size_t first;
+        size_t count;
+
+        ddp_partition(range->count, parts, v, &first, &count);
+        if (count > 0) {
+            DDP_TRY(train_micro_batch(run, step, v));
+            held++;
+        }
+    }
+    DDP_TRY(ddp_reducer_step_end(run->reducer, result_p));
+    for (; held > 0; held--) {
+        ddp_loader_release(run->loader);
+    }
+out:
+    return status;
+}
+
+static void say_step(ddp_run_t *run, const ddp_step_report_t *report)
+{
+    char norm[48] = "";
+
+    if (run->progress.is_terminal) {
+        return;
+    }
+    if (!isnan(report->grad_norm)) {
+        snprintf(norm, sizeof(norm), " grad_norm %.4g", report->grad_norm);
+    }
+    ddp_log(DDP_LOG_INFO,
+            "step %" PRIu64 "/%" PRIu64 " epoch %" PRIu64
+            " loss %.4f lr %.3g%s samples_per_s %.0f eta_s %.0f",
+            report->step, run->total_steps, report->epoch, report->loss, report->lr, norm,
+            report->samples_per_s, (double)(run->total_steps - report->step) * report->step_ms / 1e3);
+}
+
+/* Rank 0, after every step: the bar, and every log_every steps (and at the first and last) an event. */
+static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
+                 const ddp_step_result_t *result, window_t *window)
+{
+    const uint64_t       done   = step + 1;
+    const double         passed = (double)(ddp_clock_ns() - window->start_ns);
+    const double         n      = (double)window->steps;
+    const double         rate   = (double)window->samples * 1e9 / passed;
+    ddp_progress_state_t drawn  = {.step          = done,
+                                   .total_steps   = run->total_steps,
+                                   .epoch         = range->epoch + 1,
+                                   .epochs        = run->config.train.steps > 0 ? 0 : run->config.train.epochs,
+                                   .loss          = result->loss,
+                                   .samples_per_s = rate,
+                                   .seconds_left  = (double)(run->total_steps - done) * passed / n / 1e9};
+    ddp_step_report_t    report = {.step            = done,
+                                   .epoch           = range->epoch + 1,
+                                   .loss            = result->loss,
+                                   .lr              = ddp_schedule_lr(&run->schedule, step),
+                                   .grad_norm       = result->grad_norm,
+                                   .step_ms         = passed / n / 1e6,
+                                   .samples_per_s   = rate,
+                                   .exposed_comm_ms = (double)window->exposed_ns / n / 1e6,
+                                   .comm_ms         = (double)window->comm_ns / n / 1e6,
+                                   .skipped         = window->skipped};
+
+    ddp_progress_draw(&run->progress, &drawn);
+    if (done == 1 || done == run->total_steps || done % run->config.train.log_every == 0) {
+        report.data_wait_ms = (double)(ddp_loader_wait_ns(run->loader) - window->wait_ns) / n / 1e6;
+        say_step(run, &report);
+        ddp_event_step(run, &report);
+        window_open(run, window);
+    }
+}
+
+static ddp_status_t evaluate(ddp_run_t *run, uint64_t done, uint64_t epoch, double *accuracy_p)
+{
+    ddp_status_t      status = DDP_OK;
+    ddp_eval_result_t result;
+
+    DDP_TRY(ddp_eval_run(run, &result));
+    *accuracy_p = result.accuracy;
+    if (ddp_comm_rank(run->comm) == 0) {
+        ddp_progress_clear(&run->progress);
+        ddp_log(DDP_LOG_INFO, "test epoch %" PRIu64 " step %" PRIu64 " loss %.4f accuracy %.4f", epoch, done,
+                result.loss, result.accuracy);
+        ddp_event_eval(run, done, epoch, &result);
+    }
+out:
+    return status;
+}
+
+static bool is_eval_due(const ddp_run_t *run, uint64_t done)
+{
+    const uint64_t every =
+        run->config.train.eval_every > 0 ? run->config.train.eval_every : run->steps_per_epoch;
+
+    return done % every == 0 || done == run->total_steps;
+}
+
+static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
+{
+    ddp_status_t status = DDP_OK;
+    window_t     window;
+
+    window_open(run, &window);
+    for (uint64_t step = 0; step < run->total_steps; step++) {
+        const ddp_batch_range_t range =
+            ddp_sampler_batch(ddp_dataset_info(run->train)->samples, (size_t)run->config.train.batch, step);
+        ddp_step_result_t result = {0};
+
+        DDP_TRY(train_step(run, step, &range, &result));
+        if (step == 0) {
+            end->first_step_ms = (double)(ddp_clock_ns() - run->start_ns) / 1e6;
+        }
+        window.steps++;
+        window.samples += range.count;
+        window.skipped += result.skipped ? 1 : 0;
+        window.comm_ns += result.comm_ns;
+        window.exposed_ns += result.exposed_comm_ns;
+        if (ddp_comm_rank(run->comm) == 0) {
+            tell(run, step, &range, &result, &window);
+        }
+        if (is_eval_due(run, step + 1)) {
+            const int64_t before = ddp_clock_ns();
+
+            DDP_TRY(evaluate(run, step + 1, range.epoch + 1, &end->accuracy));
+            window.start_ns += ddp_clock_ns() - before; /* throughput is that of training */
+        }
+    }
+    DDP_TRY(ddp_reducer_finish(run->reducer));
+    if (ddp_comm_machines(run->comm) > 1) {
+        DDP_TRY(ddp_reducer_check_replicas(run->reducer));
+    }
+out:
+    return status;
+}
+
+/* Proportional set size: each page divided by the number of processes that map it. */
+static double own_pss_mb(void)
+{
+    FILE  *file = fopen("/proc/self/smaps_rollup", "r");
+    char   line[128];
+    double kb = 0;
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, "Pss:", 4) == 0) {
+            kb = strtod(line + 4, NULL);
+            break;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return kb / 1024;
+}
+
+typedef struct memory_use {
+    double pss_mb, peak_rss_mb;
+} memory_use_t;
+
+static ddp_status_t gather_memory(ddp_run_t *run, ddp_end_report_t *end)
+{
+    ddp_status_t  status = DDP_OK;
+    const int     size   = ddp_comm_size(run->comm);
+    memory_use_t *all    = calloc((size_t)size, sizeof(*all));
+    memory_use_t  mine   = {.pss_mb = own_pss_mb()};
+    struct rusage usage;
+
+    DDP_REQUIRE(all != NULL, DDP_ERR_NO_MEMORY, "no memory for %d ranks", size);
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        mine.peak_rss_mb = (double)usage.ru_maxrss / 1024;
+    }
+    DDP_TRY(ddp_comm_allgather(run->comm, &mine, sizeof(mine), all));
+    for (int r = 0; r < size; r++) {
+        end->pss_mb += all[r].pss_mb;
+        end->peak_rss_mb = all[r].peak_rss_mb > end->peak_rss_mb ? all[r].peak_rss_mb : end->peak_rss_mb;
+    }
+out:
+    free(all);
+    return status;
+}
+
+ddp_status_t ddp_run_train(ddp_run_t *run)
+{
+    ddp_status_t     status = DDP_OK;
+    const int64_t    start  = ddp_clock_ns();
+    ddp_end_report_t end    = {.steps = run->total_steps};
+
+    run->is_training = true;
+    ddp_tape_set_ready(run->tape, gradient_ready, run->reducer);
+    DDP_TRY(loop(run, &end));
+    end.seconds = (double)(ddp_clock_ns() - start) / 1e9;
+    DDP_TRY(gather_memory(run, &end));
+    if (ddp_comm_rank(run->comm) == 0) {
+        ddp_reducer_weights_hash(run->reducer, end.weights);
+        ddp_event_end(run, &end);
+        ddp_log(DDP_LOG_INFO, "done: %" PRIu64 " steps in %.1f s, test accuracy %.4f, %.0f MB, folder %s",
+                end.steps, end.seconds, end.accuracy, end.pss_mb, run->folder);
+        printf("weights %s\n", end.weights);
+        DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", strerror(errno));
+    }
+out:
+    return status;
+}
