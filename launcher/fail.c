@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -68,7 +69,7 @@ int ddp_run_fail(ddp_run_t *run, ddp_status_t status, bool *may_finalize_p)
 
     memcpy(line, ddp_error_line(), sizeof(line));
     if (line[0] == '\0') {
-        strcpy(line, ddp_status_text(status));
+        snprintf(line, sizeof(line), "%s", ddp_status_text(status));
     }
     ddp_progress_clear(&run->progress);
     *may_finalize_p = false;

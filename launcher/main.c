@@ -8,32 +8,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "launcher/launch.h"
 #include "launcher/run.h"
-
-static long env_number(const char *name)
-{
-    const char *text = getenv(name);
-
-    return text != NULL ? strtol(text, NULL, 10) : -1;
-}
-
-/* Started by mpirun or srun: known before MPI is up. */
-static bool is_launched(void)
-{
-    return getenv("OMPI_COMM_WORLD_RANK") != NULL || getenv("PMIX_RANK") != NULL ||
-           getenv("PMI_RANK") != NULL;
-}
-
-static bool is_first(void)
-{
-    return env_number("OMPI_COMM_WORLD_RANK") <= 0 && env_number("PMIX_RANK") <= 0 &&
-           env_number("PMI_RANK") <= 0;
-}
 
 /* --help and its like need no MPI. */
 static int say_text(const ddp_options_t *options)
 {
-    if (!is_first()) {
+    if (!ddp_launch_is_first()) {
         return EXIT_SUCCESS;
     }
     if (options->help) {
@@ -64,34 +45,7 @@ out:
     return status;
 }
 
-/* N processes that do not know of each other would train N times and write over one another. */
-static ddp_status_t check_world(int size)
-{
-    const long slurm = env_number("SLURM_STEP_NUM_TASKS") > 0 ? env_number("SLURM_STEP_NUM_TASKS")
-                                                              : env_number("SLURM_NTASKS");
-    const long ompi  = env_number("OMPI_COMM_WORLD_SIZE");
-    const long pmi   = env_number("PMI_SIZE");
-
-    if (size > 1 || ompi == 1) {
-        return DDP_OK;
-    }
-    if (slurm > 1) {
-        return ddp_fail(
-            DDP_ERR_CONFIG,
-            "%ld tasks, but MPI joins 1: start with srun --mpi=pmix, or with mpirun inside the allocation",
-            slurm);
-    }
-    if (ompi > 1 || pmi > 1) {
-        return ddp_fail(
-            DDP_ERR_CONFIG,
-            "%ld processes, but MPI joins 1: start with the mpirun of the Open MPI that ddptrain was built "
-            "with",
-            ompi > 1 ? ompi : pmi);
-    }
-    return DDP_OK;
-}
-
-static ddp_status_t start_mpi(int *argc, char ***argv, int *size_p)
+static ddp_status_t start_mpi(int *argc, char ***argv)
 {
     ddp_status_t status   = DDP_OK;
     int          provided = MPI_THREAD_SINGLE;
@@ -99,8 +53,6 @@ static ddp_status_t start_mpi(int *argc, char ***argv, int *size_p)
     DDP_TRY_MPI(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
     DDP_REQUIRE(provided >= MPI_THREAD_FUNNELED, DDP_ERR_MPI,
                 "this MPI gives no MPI_THREAD_FUNNELED: loader threads could not run beside it");
-    DDP_TRY_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-    DDP_TRY_MPI(MPI_Comm_size(MPI_COMM_WORLD, size_p));
 out:
     return status;
 }
@@ -112,7 +64,6 @@ int main(int argc, char **argv)
     ddp_status_t     early;
     ddp_status_t     status;
     bool             may_finalize = true;
-    int              size         = 1;
     int              code         = EXIT_SUCCESS;
 
     ddp_config_defaults(&run.config);
@@ -124,7 +75,7 @@ int main(int argc, char **argv)
     if (early == DDP_OK) {
         early = read_config(&options, &run.config);
     }
-    if (early != DDP_OK && !is_launched()) {
+    if (early != DDP_OK && !ddp_launch_is_managed()) {
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
         return 2;
     }
@@ -132,16 +83,13 @@ int main(int argc, char **argv)
     run.options = &options;
     run.argc    = argc;
     run.argv    = argv;
-    status      = start_mpi(&argc, &argv, &size);
+    status      = start_mpi(&argc, &argv);
     if (status != DDP_OK) {
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
         return EXIT_FAILURE;
     }
     run.start_ns = ddp_clock_ns();
-    if (early == DDP_OK) {
-        early = check_world(size);
-    }
-    status = ddp_run_prepare(&run, early);
+    status       = ddp_run_prepare(&run, early);
     if (status == DDP_OK) {
         status = options.dry_run ? ddp_run_dry(&run) : ddp_run_setup(&run);
     }

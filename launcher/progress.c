@@ -87,15 +87,16 @@ void ddp_progress_text(const ddp_progress_state_t *state, char *text, size_t siz
 
 void ddp_progress_draw(ddp_progress_t *progress, const ddp_progress_state_t *state)
 {
-    char          text[192] = "\r";
-    const int64_t now       = ddp_clock_ns();
+    char          text[160];
+    char          line[176];
+    const int64_t now = ddp_clock_ns();
 
     if (!progress->is_terminal || (progress->is_drawn && now - progress->drawn_ns < REDRAW_NS)) {
         return;
     }
-    ddp_progress_text(state, text + 1, sizeof(text) - 8);
-    strcat(text, "\033[K"); /* erase what a longer line left */
-    write_all(text);
+    ddp_progress_text(state, text, sizeof(text));
+    snprintf(line, sizeof(line), "\r%s\033[K", text); /* and erase what a longer line left */
+    write_all(line);
     progress->is_drawn = true;
     progress->drawn_ns = now;
 }

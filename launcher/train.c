@@ -263,6 +263,24 @@ out:
     return status;
 }
 
+/* Rank 0's last words. */
+static ddp_status_t say_end(ddp_run_t *run, ddp_end_report_t *end)
+{
+    if (ddp_comm_rank(run->comm) != 0) {
+        return DDP_OK;
+    }
+    ddp_reducer_weights_hash(run->reducer, end->weights);
+    ddp_event_end(run, end);
+    ddp_progress_clear(&run->progress);
+    ddp_log(DDP_LOG_INFO, "done: %" PRIu64 " steps in %.1f s, test accuracy %.4f, %.0f MB, folder %s",
+            end->steps, end->seconds, end->accuracy, end->pss_mb, run->folder);
+    printf("weights %s\n", end->weights);
+    if (fflush(stdout) != 0) {
+        return ddp_fail(DDP_ERR_IO, "stdout: %s", strerror(errno));
+    }
+    return DDP_OK;
+}
+
 ddp_status_t ddp_run_train(ddp_run_t *run)
 {
     ddp_status_t     status = DDP_OK;
@@ -272,16 +290,10 @@ ddp_status_t ddp_run_train(ddp_run_t *run)
     run->is_training = true;
     ddp_tape_set_ready(run->tape, gradient_ready, run->reducer);
     DDP_TRY(loop(run, &end));
-    end.seconds = (double)(ddp_clock_ns() - start) / 1e9;
+    run->is_training = false;
+    end.seconds      = (double)(ddp_clock_ns() - start) / 1e9;
     DDP_TRY(gather_memory(run, &end));
-    if (ddp_comm_rank(run->comm) == 0) {
-        ddp_reducer_weights_hash(run->reducer, end.weights);
-        ddp_event_end(run, &end);
-        ddp_log(DDP_LOG_INFO, "done: %" PRIu64 " steps in %.1f s, test accuracy %.4f, %.0f MB, folder %s",
-                end.steps, end.seconds, end.accuracy, end.pss_mb, run->folder);
-        printf("weights %s\n", end.weights);
-        DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", strerror(errno));
-    }
+    DDP_TRY(ddp_comm_agree(run->comm, say_end(run, &end)));
 out:
     return status;
 }
