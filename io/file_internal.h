@@ -1,0 +1,11 @@
+/** @file How io reports a failed system call on a path. Private to io. */
+#ifndef DDP_FILE_INTERNAL_H_
+#define DDP_FILE_INTERNAL_H_
+
+#include "base/status.h"
+
+/** Record "'<path>': <text of error, lower case>" and return DDP_ERR_IO. `hint` ("; choose another --out") is
+ * put behind it; "" for none. */
+ddp_status_t ddp_fail_path(const char *path, int error, const char *hint);
+
+#endif

@@ -1,0 +1,100 @@
+#include "io/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/file_internal.h"
+
+#define METRICS_PATH_SIZE 4096
+
+struct ddp_metrics {
+    int  fd; /* -1 after a failed write */
+    char path[METRICS_PATH_SIZE];
+};
+
+ddp_status_t ddp_metrics_open(const char *folder, ddp_metrics_t **metrics_p)
+{
+    ddp_status_t   status  = DDP_OK;
+    ddp_metrics_t *metrics = calloc(1, sizeof(*metrics));
+    int            length;
+
+    DDP_REQUIRE(metrics != NULL, DDP_ERR_NO_MEMORY, "no memory for metrics");
+    metrics->fd = -1;
+    length      = snprintf(metrics->path, sizeof(metrics->path), "%s/metrics.jsonl", folder);
+    DDP_REQUIRE(length > 0 && (size_t)length < sizeof(metrics->path), DDP_ERR_IO, "'%s': path too long",
+                folder);
+    metrics->fd = open(metrics->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    if (metrics->fd < 0) {
+        DDP_TRY(ddp_fail_path(metrics->path, errno, ""));
+    }
+    *metrics_p = metrics;
+    metrics    = NULL;
+out:
+    ddp_metrics_close(&metrics);
+    return status;
+}
+
+/* One warning, then no more metrics. */
+static void give_up(ddp_metrics_t *metrics, int error)
+{
+    ddp_ignore(ddp_fail_path(metrics->path, error, "; no more metrics are written, training goes on"),
+               "metrics are not worth a run");
+    ddp_log(DDP_LOG_WARN, "%s", ddp_error_line());
+    ddp_error_clear();
+    (void)close(metrics->fd);
+    metrics->fd = -1;
+}
+
+void ddp_metrics_close(ddp_metrics_t **metrics_p)
+{
+    ddp_metrics_t *metrics = *metrics_p;
+
+    if (metrics == NULL) {
+        return;
+    }
+    if (metrics->fd >= 0) {
+        (void)close(metrics->fd); /* each line was written by itself */
+    }
+    free(metrics);
+    *metrics_p = NULL;
+}
+
+cJSON *ddp_metrics_event(const char *event)
+{
+    cJSON *object = cJSON_CreateObject();
+
+    if (object != NULL && cJSON_AddStringToObject(object, "event", event) == NULL) {
+        cJSON_Delete(object);
+        object = NULL;
+    }
+    return object;
+}
+
+void ddp_metrics_write(ddp_metrics_t *metrics, cJSON *object)
+{
+    char   *text = NULL;
+    size_t  length;
+    ssize_t written;
+
+    if (metrics != NULL && metrics->fd >= 0 && object != NULL) {
+        text = cJSON_PrintUnformatted(object);
+    }
+    if (text != NULL) {
+        length       = strlen(text);
+        text[length] = '\n'; /* in place of the final 0: the line goes out in one piece */
+        do {
+            written = write(metrics->fd, text, length + 1);
+        } while (written < 0 && errno == EINTR);
+        if (written != (ssize_t)(length + 1)) {
+            give_up(metrics, written < 0 ? errno : ENOSPC);
+        }
+    }
+    cJSON_free(text);
+    cJSON_Delete(object);
+}
