@@ -1,0 +1,165 @@
+#include "nn/layers.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "nn/tape_internal.h"
+
+typedef struct linear_node {
+    ddp_node_t    head;
+    ddp_tensor_t *x;
+    size_t        rows, in, out;
+    ddp_act_t     act;
+    const float  *saved; /* what the activation's gradient needs */
+} linear_node_t;
+
+static ddp_status_t linear_param_grads(ddp_tape_t *tape, const linear_node_t *node)
+{
+    ddp_status_t         status     = DDP_OK;
+    const ddp_tensor_t  *y          = node->head.y;
+    bool                 accumulate = false;
+    ddp_bias_grad_args_t bias       = {.dy = y->grad, .m = node->rows, .n = node->out};
+    ddp_gemm_args_t      gemm       = {.transpose_a = true,
+                                       .m           = node->out,
+                                       .n           = node->in,
+                                       .k           = node->rows,
+                                       .alpha       = 1.0F,
+                                       .a           = y->grad,
+                                       .lda         = node->out,
+                                       .b           = node->x->data,
+                                       .ldb         = node->in,
+                                       .ldc         = node->in};
+
+    if (node->head.bias != DDP_NO_PARAM) {
+        DDP_TRY(ddp_tape_param_grad(tape, node->head.bias, &bias.db, &bias.accumulate));
+        DDP_TRY(ddp_op_bias_grad(tape->stream, &bias));
+    }
+    DDP_TRY(ddp_tape_param_grad(tape, node->head.weight, &gemm.c, &accumulate));
+    gemm.beta = accumulate ? 1.0F : 0.0F;
+    DDP_TRY(ddp_op_gemm(tape->stream, &gemm));
+out:
+    return status;
+}
+
+static ddp_status_t linear_input_grad(ddp_tape_t *tape, const linear_node_t *node)
+{
+    ddp_status_t    status     = DDP_OK;
+    bool            accumulate = false;
+    ddp_gemm_args_t gemm       = {.m     = node->rows,
+                                  .n     = node->in,
+                                  .k     = node->out,
+                                  .alpha = 1.0F,
+                                  .a     = node->head.y->grad,
+                                  .lda   = node->out,
+                                  .b     = ddp_params_value(tape->params, node->head.weight),
+                                  .ldb   = node->in,
+                                  .ldc   = node->in};
+
+    DDP_TRY(ddp_tape_grad_target(tape, node->x, &gemm.c, &accumulate));
+    gemm.beta = accumulate ? 1.0F : 0.0F;
+    DDP_TRY(ddp_op_gemm(tape->stream, &gemm));
+out:
+    return status;
+}
+
+static ddp_status_t linear_backward(ddp_tape_t *tape, ddp_node_t *head)
+{
+    ddp_status_t            status = DDP_OK;
+    linear_node_t          *node   = (linear_node_t *)head;
+    ddp_act_backward_args_t act    = {.act   = node->act,
+                                      .saved = node->saved,
+                                      .dy    = head->y->grad,
+                                      .dx    = head->y->grad, /* nobody needs it as it was any more */
+                                      .count = head->y->count};
+
+    if (node->act != DDP_ACT_NONE) {
+        DDP_TRY(ddp_op_act_backward(tape->stream, &act));
+    }
+    if (node->x->needs_grad) {
+        DDP_TRY(linear_input_grad(tape, node));
+    }
+    DDP_TRY(linear_param_grads(tape, node));
+out:
+    return status;
+}
+
+static ddp_status_t check_linear(const ddp_tape_t *tape, const ddp_tensor_t *x, size_t weight, size_t bias,
+                                 size_t *out_p)
+{
+    ddp_status_t             status = DDP_OK;
+    const ddp_tensor_desc_t *w      = NULL;
+    const ddp_tensor_desc_t *b      = NULL;
+    char                     x_text[DDP_SHAPE_TEXT_SIZE];
+    char                     p_text[DDP_SHAPE_TEXT_SIZE];
+
+    DDP_TRY(ddp_tape_param(tape, "linear", weight, &w));
+    DDP_REQUIRE(w->ndim == 2 && w->shape[1] == ddp_tensor_width(x), DDP_ERR_INVALID_ARG,
+                "linear: weight '%s' %s does not fit an input of %s", w->name,
+                ddp_shape_text(w->ndim, w->shape, p_text), ddp_shape_text(x->ndim, x->shape, x_text));
+    *out_p = w->shape[0];
+    if (bias != DDP_NO_PARAM) {
+        DDP_TRY(ddp_tape_param(tape, "linear", bias, &b));
+        DDP_REQUIRE(b->count == *out_p, DDP_ERR_INVALID_ARG,
+                    "linear: bias '%s' %s does not fit weight '%s' %s", b->name,
+                    ddp_shape_text(b->ndim, b->shape, x_text), w->name,
+                    ddp_shape_text(w->ndim, w->shape, p_text));
+    }
+out:
+    return status;
+}
+
+/** y and, in training, what backward needs of a GELU. */
+static ddp_status_t linear_outputs(ddp_tape_t *tape, const ddp_tensor_t *x, size_t out, ddp_act_t act,
+                                   ddp_tensor_t **y_p, float **pre_activation_p)
+{
+    ddp_status_t status = DDP_OK;
+    size_t       shape[DDP_MAX_DIMS];
+    void        *memory = NULL;
+
+    memcpy(shape, x->shape, sizeof(shape));
+    shape[x->ndim - 1] = out;
+    DDP_TRY(ddp_tape_new_tensor(tape, x->ndim, shape, true, y_p));
+    if ((*y_p)->needs_grad && act != DDP_ACT_NONE && act != DDP_ACT_RELU) {
+        DDP_TRY(ddp_tape_take(tape, (*y_p)->count * sizeof(float), &memory));
+        *pre_activation_p = memory;
+    }
+out:
+    return status;
+}
+
+ddp_status_t ddp_nn_linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias, ddp_act_t act,
+                           ddp_tensor_t **y_p)
+{
+    ddp_status_t    status = DDP_OK;
+    ddp_tensor_t   *y      = NULL;
+    linear_node_t  *node   = NULL;
+    ddp_node_t     *head   = NULL;
+    size_t          out    = 0;
+    const size_t    rows   = ddp_tensor_rows(x);
+    ddp_gemm_args_t gemm   = {.transpose_b = true, .m = rows, .alpha = 1.0F, .a = x->data, .act = act};
+
+    DDP_TRY(check_linear(tape, x, weight, bias, &out));
+    DDP_TRY(linear_outputs(tape, x, out, act, &y, &gemm.pre_activation));
+    gemm.n    = out;
+    gemm.k    = ddp_tensor_width(x);
+    gemm.lda  = gemm.k;
+    gemm.b    = ddp_params_value(tape->params, weight);
+    gemm.ldb  = gemm.k;
+    gemm.c    = y->data;
+    gemm.ldc  = out;
+    gemm.bias = bias == DDP_NO_PARAM ? NULL : ddp_params_value(tape->params, bias);
+    DDP_TRY(ddp_op_gemm(tape->stream, &gemm));
+    DDP_TRY(ddp_tape_record(tape, linear_backward, sizeof(*node), y, weight, bias, &head));
+    if (head != NULL) {
+        node        = (linear_node_t *)head;
+        node->x     = x;
+        node->rows  = rows;
+        node->in    = gemm.k;
+        node->out   = out;
+        node->act   = act;
+        node->saved = gemm.pre_activation != NULL ? gemm.pre_activation : y->data;
+    }
+    *y_p = y;
+out:
+    return status;
+}

@@ -1,0 +1,49 @@
+/** @file Inside of a model: what mlp and cnn share, and the table each of them fills. */
+#ifndef DDP_MODEL_INTERNAL_H_
+#define DDP_MODEL_INTERNAL_H_
+
+#include "nn/model.h"
+
+/** Parameters of a linear or convolution layer. */
+typedef struct ddp_model_pair {
+    size_t weight, bias;
+} ddp_model_pair_t;
+
+#define DDP_CNN_CONVS   2
+#define DDP_CNN_LINEARS 2
+/** mlp: flatten, each hidden layer with a dropout, the last one; cnn has fewer. */
+#define DDP_MODEL_MAX_LAYERS (2 * DDP_MLP_MAX_HIDDEN + 2)
+
+typedef struct ddp_model_ops {
+    ddp_status_t (*build)(ddp_model_t *model, ddp_params_t *params);
+    ddp_status_t (*forward)(const ddp_model_t *model, ddp_tape_t *tape, ddp_tensor_t *x,
+                            ddp_tensor_t **logits_p);
+} ddp_model_ops_t;
+
+struct ddp_model {
+    ddp_model_config_t     config;
+    const ddp_model_ops_t *ops;
+    ddp_model_pair_t       conv[DDP_CNN_CONVS];
+    ddp_model_pair_t       linear[DDP_MLP_MAX_HIDDEN + 1];
+    ddp_layer_info_t       layers[DDP_MODEL_MAX_LAYERS];
+    size_t                 n_layers;
+    double                 flops;
+};
+
+extern const ddp_model_ops_t ddp_model_mlp_ops;
+extern const ddp_model_ops_t ddp_model_cnn_ops;
+
+/** Register "<name>.weight" [out, in] and "<name>.bias" [out], and add the layer to the table. */
+ddp_status_t ddp_model_add_linear(ddp_model_t *model, ddp_params_t *params, const char *name, size_t in,
+                                  size_t out, ddp_act_t act, ddp_model_pair_t *pair_p) DDP_NODISCARD;
+/** As ddp_model_add_linear(): 3x3, stride 1, pad 1, ReLU, for images of height x width. */
+ddp_status_t ddp_model_add_conv3x3(ddp_model_t *model, ddp_params_t *params, const char *name, size_t height,
+                                   size_t width, size_t in, size_t out,
+                                   ddp_model_pair_t *pair_p) DDP_NODISCARD;
+/** Add a layer without parameters to the table. */
+void ddp_model_add_plain(ddp_model_t *model, const char *name, const char *kind, size_t ndim,
+                         const size_t *shape);
+/** A dropout of a layer of `width` values, if the configuration has one: "dropout<number>". */
+void ddp_model_add_dropout(ddp_model_t *model, size_t number, size_t width);
+
+#endif

@@ -1,0 +1,347 @@
+#include "nn/tape.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/convert.h"
+#include "base/error.h"
+#include "nn/tape_internal.h"
+
+ddp_status_t ddp_tape_create(const ddp_tape_params_t *params, ddp_tape_t **tape_p)
+{
+    ddp_status_t           status = DDP_OK;
+    ddp_tape_t            *tape   = calloc(1, sizeof(*tape));
+    const ddp_allocator_t *device = NULL;
+    size_t                 n      = 0;
+
+    DDP_REQUIRE(tape != NULL, DDP_ERR_NO_MEMORY, "no memory for a tape");
+    DDP_REQUIRE(params->struct_size == sizeof(*params), DDP_ERR_INVALID_ARG,
+                "ddp_tape_params_t was not made with DDP_TAPE_PARAMS_INIT");
+    DDP_REQUIRE(params->stream != NULL && params->params != NULL, DDP_ERR_INVALID_ARG,
+                "a tape needs a stream and a parameter list");
+    DDP_REQUIRE(ddp_params_total(params->params) > 0, DDP_ERR_STATE,
+                "finish the parameter list before creating a tape");
+    n              = ddp_params_count(params->params);
+    device         = ddp_device_allocator(ddp_stream_device(params->stream));
+    tape->stream   = params->stream;
+    tape->params   = params->params;
+    tape->n_params = n;
+    ddp_arena_init(&tape->activations, device, "activations");
+    ddp_arena_init(&tape->scratch, device, "scratch memory");
+    ddp_arena_init(&tape->host, ddp_allocator_private(), "tape");
+    tape->uses    = calloc(n, sizeof(*tape->uses));
+    tape->left    = calloc(n, sizeof(*tape->left));
+    tape->written = calloc(n, sizeof(*tape->written));
+    DDP_REQUIRE(tape->uses != NULL && tape->left != NULL && tape->written != NULL, DDP_ERR_NO_MEMORY,
+                "no memory for the use counts of %zu parameters", n);
+    *tape_p = tape;
+    tape    = NULL;
+out:
+    ddp_tape_destroy(&tape);
+    return status;
+}
+
+void ddp_tape_destroy(ddp_tape_t **tape_p)
+{
+    ddp_tape_t *tape = *tape_p;
+
+    if (tape == NULL) {
+        return;
+    }
+    if (tape->activations.n_chunks > 0) {
+        ddp_ignore(ddp_stream_synchronize(tape->stream, -1), "the memory goes back, however its work ended");
+    }
+    free(tape->written);
+    free(tape->left);
+    free(tape->uses);
+    ddp_arena_free(&tape->host);
+    ddp_arena_free(&tape->scratch);
+    ddp_arena_free(&tape->activations);
+    free(tape);
+    *tape_p = NULL;
+}
+
+void ddp_tape_set_ready(ddp_tape_t *tape, ddp_tape_ready_fn_t *ready, void *ctx)
+{
+    tape->ready     = ready;
+    tape->ready_ctx = ctx;
+}
+
+ddp_status_t ddp_tape_begin(ddp_tape_t *tape, const ddp_tape_begin_t *begin)
+{
+    tape->begin          = *begin;
+    tape->begun          = true;
+    tape->last           = NULL;
+    tape->loss_input     = NULL;
+    tape->loss_grad      = NULL;
+    tape->dropout_layers = 0;
+    memset(tape->uses, 0, tape->n_params * sizeof(*tape->uses));
+    /* Work of the last micro-batch may still be to run; it is ordered before whatever writes here next. */
+    ddp_arena_reset(&tape->activations);
+    ddp_arena_reset(&tape->host);
+    return DDP_OK;
+}
+
+ddp_status_t ddp_tape_input(ddp_tape_t *tape, const float *data, size_t ndim, const size_t *shape,
+                            ddp_tensor_t **tensor_p)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(data != NULL, DDP_ERR_INVALID_ARG, "an input needs data");
+    /* No layer writes to the data of its input, so the const is only given up in the type. */
+    DDP_TRY(ddp_tape_new_view(tape, (float *)(uintptr_t)data, ndim, shape, false, tensor_p));
+out:
+    return status;
+}
+
+void ddp_tape_used(const ddp_tape_t *tape, uint8_t *used)
+{
+    for (size_t i = 0; i < tape->n_params; i++) {
+        used[i] = tape->uses[i] > 0 ? 1 : 0;
+    }
+}
+
+size_t ddp_tape_activation_bytes(const ddp_tape_t *tape)
+{
+    return tape->activations.used_bytes;
+}
+
+size_t ddp_tape_allocations(const ddp_tape_t *tape)
+{
+    return tape->activations.n_chunks + tape->scratch.n_chunks + tape->host.n_chunks;
+}
+
+/* Forward: what layers use. */
+
+ddp_status_t ddp_tape_param(const ddp_tape_t *tape, const char *layer, size_t index,
+                            const ddp_tensor_desc_t **desc_p)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(index < tape->n_params, DDP_ERR_INVALID_ARG, "%s: parameter %zu of %zu does not exist", layer,
+                index, tape->n_params);
+    DDP_REQUIRE(ddp_params_value(tape->params, index) != NULL, DDP_ERR_STATE,
+                "%s: no memory is bound for the parameters' values", layer);
+    *desc_p = &ddp_params_descs(tape->params)[index];
+out:
+    return status;
+}
+
+ddp_status_t ddp_tape_new_view(ddp_tape_t *tape, float *data, size_t ndim, const size_t *shape,
+                               bool needs_grad, ddp_tensor_t **tensor_p)
+{
+    ddp_status_t  status = DDP_OK;
+    ddp_tensor_t *tensor = NULL;
+    size_t        count  = 1;
+    void         *memory = NULL;
+
+    DDP_REQUIRE(tape->begun, DDP_ERR_STATE, "ddp_tape_begin() comes before any layer");
+    DDP_REQUIRE(ndim >= 1 && ndim <= DDP_MAX_DIMS, DDP_ERR_INVALID_ARG,
+                "a tensor has %zu dimensions, not 1 .. %d", ndim, DDP_MAX_DIMS);
+    for (size_t i = 0; i < ndim; i++) {
+        DDP_TRY(ddp_mul_size(count, shape[i], "a tensor's number of elements", &count));
+    }
+    DDP_TRY(ddp_arena_take(&tape->host, sizeof(*tensor), &memory));
+    tensor  = memory;
+    *tensor = (ddp_tensor_t){.ndim = ndim, .count = count, .data = data};
+    memcpy(tensor->shape, shape, ndim * sizeof(*shape));
+    tensor->needs_grad = needs_grad && tape->begin.training;
+    *tensor_p          = tensor;
+out:
+    return status;
+}
+
+static ddp_status_t take_floats(ddp_tape_t *tape, size_t count, float **memory_p)
+{
+    ddp_status_t status = DDP_OK;
+    size_t       bytes  = 0;
+    void        *memory = NULL;
+
+    DDP_TRY(ddp_mul_size(count, sizeof(float), "a tensor's size", &bytes));
+    DDP_TRY(ddp_arena_take(&tape->activations, bytes, &memory));
+    *memory_p = memory;
+out:
+    return status;
+}
+
+ddp_status_t ddp_tape_new_tensor(ddp_tape_t *tape, size_t ndim, const size_t *shape, bool needs_grad,
+                                 ddp_tensor_t **tensor_p)
+{
+    ddp_status_t  status = DDP_OK;
+    ddp_tensor_t *tensor = NULL;
+
+    DDP_TRY(ddp_tape_new_view(tape, NULL, ndim, shape, needs_grad, &tensor));
+    DDP_TRY(take_floats(tape, tensor->count, &tensor->data));
+    *tensor_p = tensor;
+out:
+    return status;
+}
+
+ddp_status_t ddp_tape_take(ddp_tape_t *tape, size_t bytes, void **memory_p)
+{
+    return ddp_arena_take(&tape->activations, bytes, memory_p);
+}
+
+ddp_status_t ddp_tape_scratch(ddp_tape_t *tape, size_t bytes, void **memory_p)
+{
+    ddp_arena_reset(&tape->scratch);
+    return ddp_arena_take(&tape->scratch, bytes, memory_p);
+}
+
+ddp_status_t ddp_tape_record(ddp_tape_t *tape, ddp_node_backward_fn_t *backward, size_t node_bytes,
+                             ddp_tensor_t *y, size_t weight, size_t bias, ddp_node_t **node_p)
+{
+    ddp_status_t status = DDP_OK;
+    ddp_node_t  *node   = NULL;
+    void        *memory = NULL;
+
+    if (y->needs_grad) {
+        DDP_TRY(ddp_arena_take(&tape->host, node_bytes, &memory));
+        memset(memory, 0, node_bytes);
+        node       = memory;
+        *node      = (ddp_node_t){tape->last, backward, y, weight, bias};
+        tape->last = node;
+    }
+    if (weight != DDP_NO_PARAM) {
+        tape->uses[weight]++;
+    }
+    if (bias != DDP_NO_PARAM) {
+        tape->uses[bias]++;
+    }
+    *node_p = node;
+out:
+    return status;
+}
+
+void ddp_tape_set_loss(ddp_tape_t *tape, ddp_tensor_t *input, float *grad)
+{
+    tape->loss_input = input;
+    tape->loss_grad  = grad;
+}
+
+/* Backward. */
+
+ddp_status_t ddp_tape_grad_target(ddp_tape_t *tape, ddp_tensor_t *x, float **grad_p, bool *accumulate_p)
+{
+    ddp_status_t status = DDP_OK;
+
+    if (!x->has_grad) {
+        DDP_TRY(take_floats(tape, x->count, &x->grad));
+    }
+    *grad_p       = x->grad;
+    *accumulate_p = x->has_grad;
+    x->has_grad   = true;
+out:
+    return status;
+}
+
+ddp_status_t ddp_tape_give_grad(ddp_tape_t *tape, ddp_tensor_t *x, float *grad, bool may_take)
+{
+    ddp_status_t status     = DDP_OK;
+    float       *target     = NULL;
+    bool         accumulate = false;
+
+    if (!x->needs_grad) {
+        return DDP_OK;
+    }
+    if (!x->has_grad && may_take) {
+        x->grad     = grad;
+        x->has_grad = true;
+        return DDP_OK;
+    }
+    DDP_TRY(ddp_tape_grad_target(tape, x, &target, &accumulate));
+    if (accumulate) {
+        DDP_TRY(ddp_op_axpy(tape->stream, 1.0F, grad, target, x->count));
+    } else {
+        DDP_TRY(ddp_stream_copy(tape->stream, target, grad, x->count * sizeof(float)));
+    }
+out:
+    return status;
+}
+
+ddp_status_t ddp_tape_param_grad(ddp_tape_t *tape, size_t index, float **grad_p, bool *accumulate_p)
+{
+    *grad_p              = ddp_params_grad(tape->params, index);
+    *accumulate_p        = tape->begin.accumulate_grads || tape->written[index] != 0;
+    tape->written[index] = 1;
+    return DDP_OK;
+}
+
+/** One use of a parameter lies behind us. After the last one its gradient is final. */
+static ddp_status_t pass_use(ddp_tape_t *tape, size_t index)
+{
+    ddp_status_t status     = DDP_OK;
+    float       *grad       = NULL;
+    bool         accumulate = false;
+
+    if (index == DDP_NO_PARAM || --tape->left[index] > 0) {
+        return DDP_OK;
+    }
+    if (tape->written[index] == 0) { /* used, but the loss does not depend on it */
+        DDP_TRY(ddp_tape_param_grad(tape, index, &grad, &accumulate));
+        if (!accumulate) {
+            DDP_TRY(ddp_op_fill(tape->stream, grad, ddp_params_descs(tape->params)[index].count, 0.0F));
+        }
+    }
+    if (tape->ready != NULL) {
+        DDP_TRY(tape->ready(tape->ready_ctx, index));
+    }
+out:
+    return status;
+}
+
+ddp_status_t ddp_tape_backward(ddp_tape_t *tape)
+{
+    ddp_status_t  status = DDP_OK;
+    ddp_tensor_t *input  = tape->loss_input;
+
+    DDP_REQUIRE(tape->begun && tape->begin.training, DDP_ERR_STATE,
+                "backward needs a ddp_tape_begin() with training = true");
+    DDP_REQUIRE(input != NULL, DDP_ERR_STATE, "backward needs a loss since ddp_tape_begin()");
+    DDP_REQUIRE(ddp_params_grad(tape->params, 0) != NULL, DDP_ERR_STATE,
+                "no memory is bound for the parameters' gradients");
+    tape->loss_input = NULL; /* a second backward would start from overwritten gradients */
+    memcpy(tape->left, tape->uses, tape->n_params * sizeof(*tape->left));
+    memset(tape->written, 0, tape->n_params * sizeof(*tape->written));
+    if (input->needs_grad) {
+        input->grad     = tape->loss_grad;
+        input->has_grad = true;
+    }
+    for (ddp_node_t *node = tape->last; node != NULL; node = node->previous) {
+        if (node->y->has_grad) {
+            DDP_TRY(node->backward(tape, node));
+        }
+        DDP_TRY(pass_use(tape, node->bias));
+        DDP_TRY(pass_use(tape, node->weight));
+    }
+out:
+    return status;
+}
+
+const char *ddp_shape_text(size_t ndim, const size_t *shape, char *text)
+{
+    int used = snprintf(text, DDP_SHAPE_TEXT_SIZE, "[");
+
+    for (size_t i = 0; i < ndim && i < DDP_MAX_DIMS; i++) {
+        used +=
+            snprintf(text + used, DDP_SHAPE_TEXT_SIZE - (size_t)used, "%s%zu", i > 0 ? ", " : "", shape[i]);
+    }
+    snprintf(text + used, DDP_SHAPE_TEXT_SIZE - (size_t)used, "]");
+    return text;
+}
+
+size_t ddp_tensor_rows(const ddp_tensor_t *tensor)
+{
+    size_t rows = 1;
+
+    for (size_t i = 0; i + 1 < tensor->ndim; i++) {
+        rows *= tensor->shape[i];
+    }
+    return rows;
+}
+
+size_t ddp_tensor_width(const ddp_tensor_t *tensor)
+{
+    return tensor->shape[tensor->ndim - 1];
+}

@@ -1,0 +1,116 @@
+/**
+ * @file Inside of the tape, for layers: memory, tensors, nodes, and where gradients go.
+ *
+ * A layer checks its shapes, makes its result with ddp_tape_new_tensor(), submits its operation, and calls
+ * ddp_tape_record(). Its backward function is called only if a gradient reached the result; it submits the
+ * input gradient first and then those of its parameters. Counting uses and reporting "ready" is the tape's.
+ */
+#ifndef DDP_TAPE_INTERNAL_H_
+#define DDP_TAPE_INTERNAL_H_
+
+#include "base/allocator.h"
+#include "nn/layers.h"
+#include "nn/tape.h"
+
+#define DDP_ARENA_MAX_CHUNKS  64
+#define DDP_ARENA_FIRST_BYTES ((size_t)1 << 20)
+
+/**
+ * Memory that is taken piece by piece and forgotten all at once. It grows by chunks, which stay until it is
+ * freed. Taking the same sizes again, or smaller ones in the same order, needs no new chunk: each piece then
+ * lies no further on than it did before.
+ */
+typedef struct ddp_arena {
+    const ddp_allocator_t *allocator; /* borrowed */
+    const char            *label;     /* static */
+    struct {
+        char  *memory; /* owned */
+        size_t bytes;
+    } chunk[DDP_ARENA_MAX_CHUNKS];
+    size_t n_chunks; /* allocations made */
+    size_t total_bytes;
+    size_t current, offset; /* next free byte */
+    size_t used_bytes;      /* taken since the last reset */
+} ddp_arena_t;
+
+void ddp_arena_init(ddp_arena_t *arena, const ddp_allocator_t *allocator, const char *label);
+void ddp_arena_free(ddp_arena_t *arena);
+void ddp_arena_reset(ddp_arena_t *arena);
+/** DDP_ALIGNMENT-aligned, not zeroed, never NULL, valid until the reset. */
+ddp_status_t ddp_arena_take(ddp_arena_t *arena, size_t bytes, void **memory_p) DDP_NODISCARD;
+
+typedef struct ddp_node ddp_node_t;
+typedef ddp_status_t    ddp_node_backward_fn_t(ddp_tape_t *tape, ddp_node_t *node);
+
+/** One recorded operation; a layer's own struct begins with it. */
+struct ddp_node {
+    ddp_node_t             *previous; /* recorded before this one */
+    ddp_node_backward_fn_t *backward;
+    ddp_tensor_t           *y;
+    size_t                  weight, bias; /* parameters it uses, or DDP_NO_PARAM */
+};
+
+struct ddp_tape {
+    ddp_stream_t        *stream; /* borrowed */
+    ddp_params_t        *params; /* borrowed */
+    ddp_tape_ready_fn_t *ready;
+    void                *ready_ctx;
+    ddp_arena_t          activations; /* device: activations and their gradients */
+    ddp_arena_t          scratch;     /* device: one operation's at a time; stream order keeps them apart */
+    ddp_arena_t          host;        /* nodes and tensors */
+    ddp_tape_begin_t     begin;
+    bool                 begun;
+    ddp_node_t          *last;
+    ddp_tensor_t        *loss_input; /* what the loss was taken of; NULL: no loss yet */
+    float               *loss_grad;  /* the gradient of the loss with respect to it */
+    uint32_t             dropout_layers;
+    size_t               n_params;
+    uint32_t            *uses;    /* owned, [n_params]: in this forward */
+    uint32_t            *left;    /* owned, [n_params]: uses that backward has still to pass */
+    uint8_t             *written; /* owned, [n_params]: backward wrote the gradient */
+};
+
+/** Check a parameter handle. @return its description in *desc_p; DDP_ERR_INVALID_ARG, DDP_ERR_STATE */
+ddp_status_t ddp_tape_param(const ddp_tape_t *tape, const char *layer, size_t index,
+                            const ddp_tensor_desc_t **desc_p) DDP_NODISCARD;
+
+/** A result with memory. */
+ddp_status_t ddp_tape_new_tensor(ddp_tape_t *tape, size_t ndim, const size_t *shape, bool needs_grad,
+                                 ddp_tensor_t **tensor_p) DDP_NODISCARD;
+/** A result that lies in `data`. */
+ddp_status_t ddp_tape_new_view(ddp_tape_t *tape, float *data, size_t ndim, const size_t *shape,
+                               bool needs_grad, ddp_tensor_t **tensor_p) DDP_NODISCARD;
+/** Device memory until the next begin. */
+ddp_status_t ddp_tape_take(ddp_tape_t *tape, size_t bytes, void **memory_p) DDP_NODISCARD;
+/** Device memory for the operation that is submitted next. */
+ddp_status_t ddp_tape_scratch(ddp_tape_t *tape, size_t bytes, void **memory_p) DDP_NODISCARD;
+
+/**
+ * Count the uses of the parameters and, if y needs a gradient, append a node.
+ * @param [in]  node_bytes  size of the layer's struct
+ * @param [out] node_p      zeroed but for its head; NULL where nothing is recorded
+ */
+ddp_status_t ddp_tape_record(ddp_tape_t *tape, ddp_node_backward_fn_t *backward, size_t node_bytes,
+                             ddp_tensor_t *y, size_t weight, size_t bias, ddp_node_t **node_p) DDP_NODISCARD;
+/** This is the loss; `grad` is its gradient with respect to `input`, NULL if that needs none. */
+void ddp_tape_set_loss(ddp_tape_t *tape, ddp_tensor_t *input, float *grad);
+
+/** Where a backward function writes the gradient of its input; it must write, adding if *accumulate_p. */
+ddp_status_t ddp_tape_grad_target(ddp_tape_t *tape, ddp_tensor_t *x, float **grad_p,
+                                  bool *accumulate_p) DDP_NODISCARD;
+/** Add `grad` to x's gradient. `may_take`: nobody else uses `grad` any more, so that x may keep it instead of
+ * a copy. */
+ddp_status_t ddp_tape_give_grad(ddp_tape_t *tape, ddp_tensor_t *x, float *grad, bool may_take) DDP_NODISCARD;
+/** As ddp_tape_grad_target() for a parameter. */
+ddp_status_t ddp_tape_param_grad(ddp_tape_t *tape, size_t index, float **grad_p,
+                                 bool *accumulate_p) DDP_NODISCARD;
+
+#define DDP_SHAPE_TEXT_SIZE 96
+/** "[64, 28, 28, 1]" into text[DDP_SHAPE_TEXT_SIZE]; returns text. */
+const char *ddp_shape_text(size_t ndim, const size_t *shape, char *text);
+/** Product of all dimensions but the last; 1 for one dimension. */
+size_t ddp_tensor_rows(const ddp_tensor_t *tensor);
+/** The last dimension. */
+size_t ddp_tensor_width(const ddp_tensor_t *tensor);
+
+#endif
