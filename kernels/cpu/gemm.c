@@ -5,7 +5,7 @@
  * L1), panels of A. A panel of B is packed just before its first use and kept while other blocks of rows need
  * it.
  */
-#include "base/error.h"
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/gemm_internal.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/scratch.h"
@@ -59,6 +59,33 @@ DDP_INLINE void prefetch_b(const block_t *block, size_t j0, size_t p, size_t pan
     }
 }
 
+DDP_INLINE void activate_rows(ddp_act_t act, float *c, size_t ldc, size_t rows, size_t columns)
+{
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < columns; j += VL) {
+            float *at = c + i * ldc + j;
+
+            if (columns - j >= VL) {
+                vstore(at, vact(act, vload(at)));
+            } else {
+                const vmask_t mask = vmask_first(columns - j);
+
+                vstore_masked(at, vact(act, vload_masked(at, mask)), mask);
+            }
+        }
+    }
+}
+
+/* Activations that do not fit in registers: a second pass over a block that is still in L1. */
+static void activate(const ddp_gemm_args_t *args, float *c, size_t rows, size_t columns)
+{
+    if (args->act == DDP_ACT_GELU) {
+        activate_rows(DDP_ACT_GELU, c, args->ldc, rows, columns);
+    } else {
+        activate_rows(DDP_ACT_GELU_TANH, c, args->ldc, rows, columns);
+    }
+}
+
 /* Columns j0 .. of all rows of the block. */
 static void run_columns(const block_t *block, size_t j0, const float *b, size_t b_pitch)
 {
@@ -66,6 +93,7 @@ static void run_columns(const block_t *block, size_t j0, const float *b, size_t 
     const size_t           rows   = block->m1 - block->m0;
     const size_t           panels = gemm_panels(rows);
     const size_t           panel  = args->transpose_a ? GEMM_AT_PANEL : GEMM_A_PANEL;
+    const bool             gelu   = args->act == DDP_ACT_GELU || args->act == DDP_ACT_GELU_TANH;
     ddp_gemm_tile_t        tile   = {.b       = b,
                                      .b_pitch = b_pitch,
                                      .depth   = block->k1 - block->k0,
@@ -92,6 +120,9 @@ static void run_columns(const block_t *block, size_t j0, const float *b, size_t 
             prefetch_b(block, j0 + GEMM_COLUMNS, p, panels);
         }
         DDP_ISA_NAME(gemm_tile)(&tile, count, args->transpose_a);
+        if (block->last && gelu) {
+            activate(args, tile.c, count, tile.columns);
+        }
     }
 }
 
@@ -136,9 +167,6 @@ ddp_status_t DDP_ISA_NAME(gemm)(const ddp_gemm_args_t *args)
 
     if (args->m == 0 || args->n == 0) {
         return DDP_OK;
-    }
-    if (args->act != DDP_ACT_NONE && args->act != DDP_ACT_RELU) {
-        return ddp_fail(DDP_ERR_UNSUPPORTED, "gemm: no gelu yet");
     }
     status = ddp_cpu_scratch_get((A_FLOATS + B_FLOATS) * sizeof(float), &scratch);
     if (status != DDP_OK) {

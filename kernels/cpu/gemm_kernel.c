@@ -1,4 +1,5 @@
 /* The register block of the matrix product: one function per number of rows and vectors. */
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/gemm_internal.h"
 
 /* Keep a broadcast in a register: folded into both multiplications it would be loaded twice. */
@@ -35,7 +36,7 @@ DDP_INLINE void finish_row(const ddp_gemm_tile_t *t, const vf_t *sum, const vf_t
             }
         }
         if (t->relu) {
-            x = vselect(x <= vset1(0.0F), vset1(0.0F), x);
+            x = vrelu(x);
         }
         if (masked) {
             vstore_masked(c + j * VL, x, mask);
