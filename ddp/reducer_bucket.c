@@ -1,0 +1,186 @@
+/*
+ * One bucket on one machine: say that this rank's gradients are final, wait for the machine's other ranks, then sum the own slice in
+ * tree order and update it in the same pass over memory. With two_phase the sum is kept and the update comes at the end.
+ */
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "ddp/reducer_internal.h"
+
+/* A program of this machine with its sources at `offset` of their arenas. */
+static ddp_tree_program_t local_program(ddp_reducer_t *r, const ddp_program_t *program, size_t offset)
+{
+    for (size_t s = 0; s < program->n_sources; s++) {
+        r->source_pointer[s] = r->sources[program->first_source + s].base + offset;
+    }
+    return (ddp_tree_program_t){
+        .op     = program->op,
+        .length = program->length,
+        .source = r->source_pointer,
+        .scale  = r->params.average == DDP_AVERAGE_RANKS ? r->source_scale + program->first_source : NULL,
+    };
+}
+
+/* single: the total is already there, in that arena; else the local sources are summed on the way */
+static void update_bucket(ddp_reducer_t *r, const ddp_bucket_t *bucket, const float *single)
+{
+    static const int32_t push_first[1] = {0};
+
+    if (!r->sums.update) {
+        return;
+    }
+    for (size_t i = 0; i < bucket->n_segments; i++) {
+        const ddp_segment_t *segment = &bucket->segments[i];
+        const float         *source  = single == NULL ? NULL : single + segment->offset;
+        ddp_tree_program_t   program = {push_first, 1, &source, NULL};
+        ddp_update_t         update  = {
+                     .config     = &r->params.optim,
+                     .lr         = r->sums.lr,
+                     .grad_scale = r->sums.grad_scale,
+                     .step       = r->steps[segment->tensor] + 1,
+                     .param      = r->values + segment->offset,
+        };
+
+        if (!r->used_any[segment->tensor]) {
+            continue; /* used by nobody: the optimizer leaves it and its moments alone */
+        }
+        for (size_t s = 0; s < 2; s++) {
+            update.slot[s] = r->slots[s] == NULL ? NULL : r->slots[s] + segment->offset;
+        }
+        if (single == NULL) {
+            program = local_program(r, &r->local[0], segment->offset);
+        }
+        ddp_tree_update(r->isa, &program, &update, segment->blocks);
+    }
+}
+
+void ddp_reducer_bucket_total(ddp_reducer_t *r, const ddp_bucket_t *bucket)
+{
+    static const int32_t push_first[1] = {0};
+    const float         *source        = r->total_base + bucket->slice_offset;
+    ddp_tree_program_t   program       = {push_first, 1, &source, NULL};
+
+    if (!r->two_phase) {
+        update_bucket(r, bucket, r->total_base);
+        return;
+    }
+    ddp_tree_sum_sumsq(r->isa, &program, r->total_base + bucket->slice_offset,
+                       r->block_sumsq + bucket->slice_offset / DDP_BLOCK, bucket->slice_blocks);
+}
+
+static void reduce_here(ddp_reducer_t *r, const ddp_bucket_t *bucket)
+{
+    ddp_tree_program_t program;
+
+    if (!r->two_phase) {
+        update_bucket(r, bucket, NULL);
+        return;
+    }
+    program = local_program(r, &r->local[0], bucket->slice_offset);
+    ddp_tree_sum_sumsq(r->isa, &program, r->total_base + bucket->slice_offset,
+                       r->block_sumsq + bucket->slice_offset / DDP_BLOCK, bucket->slice_blocks);
+}
+
+/* Each node of this machine into the arena of its first source. */
+static void combine_nodes(ddp_reducer_t *r, const ddp_bucket_t *bucket)
+{
+    for (size_t i = 0; i < r->n_local; i++) {
+        const ddp_program_t *node = &r->local[i];
+        ddp_tree_program_t   program;
+
+        if (node->n_sources == 1 && r->params.average == DDP_AVERAGE_SAMPLES) {
+            continue; /* it is the arena already */
+        }
+        program = local_program(r, node, bucket->slice_offset);
+        ddp_tree_sum(r->isa, &program, r->sources[node->first_source].writable + bucket->slice_offset,
+                     bucket->slice_blocks);
+    }
+}
+
+ddp_status_t ddp_reducer_bucket_work(void *args)
+{
+    ddp_status_t             status = DDP_OK;
+    const ddp_bucket_args_t *a      = args;
+    ddp_reducer_t           *r      = a->reducer;
+    ddp_bucket_t            *bucket = &r->buckets[a->bucket];
+    int64_t                  start;
+
+    if (!bucket->announced) {
+        bucket->announced = true;
+        ddp_comm_flag_set(r->comm, &r->ready_flag[(size_t)r->local_rank * r->n_buckets + a->bucket], r->step);
+    }
+    for (int local = 0; local < r->local_size; local++) {
+        if (!ddp_comm_flag_reached(&r->ready_flag[(size_t)local * r->n_buckets + a->bucket], r->step)) {
+            ddp_comm_waiting(r->comm, (ddp_wait_t){ddp_comm_machine_first(r->comm, r->machine) + local, "gradients",
+                                                   r->step, a->bucket});
+            return DDP_IN_PROGRESS;
+        }
+    }
+    start = ddp_clock_ns();
+    if (r->machines == 1) {
+        reduce_here(r, bucket);
+    } else {
+        combine_nodes(r, bucket);
+        DDP_TRY(ddp_reducer_wire_start(r, a->bucket));
+    }
+    r->comm_ns += ddp_clock_ns() - start;
+out:
+    return status;
+}
+
+/* All block sums in order: the same on every rank, whoever owns what. */
+static void clip(ddp_reducer_t *r)
+{
+    double sum = 0;
+
+    for (size_t b = 0; b < r->total / DDP_BLOCK; b++) {
+        sum += r->block_sumsq[b];
+    }
+    r->sums.grad_norm = sqrt(sum) * (double)r->sums.grad_scale;
+    if (!isfinite(r->sums.grad_norm)) {
+        r->sums.finite = false;
+        r->sums.update = false;
+    } else if (r->params.clip_norm > 0) { /* as torch.nn.utils.clip_grad_norm_ */
+        const double factor = (double)r->params.clip_norm / (r->sums.grad_norm + 1e-6);
+
+        r->sums.grad_scale = factor < 1 ? (float)((double)r->sums.grad_scale * factor) : r->sums.grad_scale;
+    }
+}
+
+/* The second phase: once every slice is summed on this machine, the norm is known and the updates can begin. */
+static ddp_status_t second_phase(ddp_reducer_t *r)
+{
+    int64_t start;
+
+    if (!ddp_comm_flag_reached(&r->summed_flag[r->local_rank], r->step)) {
+        ddp_comm_flag_set(r->comm, &r->summed_flag[r->local_rank], r->step);
+    }
+    for (int local = 0; local < r->local_size; local++) {
+        if (!ddp_comm_flag_reached(&r->summed_flag[local], r->step)) {
+            ddp_comm_waiting(r->comm, (ddp_wait_t){ddp_comm_machine_first(r->comm, r->machine) + local,
+                                                   "sums of its slices", r->step, (size_t)-1});
+            return DDP_IN_PROGRESS;
+        }
+    }
+    start = ddp_clock_ns();
+    clip(r);
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        update_bucket(r, &r->buckets[b], r->total_base);
+    }
+    r->comm_ns += ddp_clock_ns() - start;
+    return DDP_OK;
+}
+
+ddp_status_t ddp_reducer_end_work(void *args)
+{
+    ddp_status_t   status = DDP_OK;
+    ddp_reducer_t *r      = *(ddp_reducer_t **)args;
+
+    if (r->two_phase) {
+        DDP_TRY(second_phase(r));
+    }
+    ddp_comm_flag_set(r->comm, &r->done_flag[r->local_rank], r->step);
+out:
+    return status;
+}

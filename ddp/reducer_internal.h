@@ -1,0 +1,184 @@
+/** @file Inside of the reducer: what its files share. Private. */
+#ifndef DDP_REDUCER_INTERNAL_H_
+#define DDP_REDUCER_INTERNAL_H_
+
+#include <mpi.h>
+
+#include "ddp/comm_internal.h"
+#include "ddp/plan.h"
+#include "ddp/reducer.h"
+
+/** The part of one tensor that lies in this rank's slice of a bucket. */
+typedef struct ddp_segment {
+    size_t tensor;
+    size_t offset; /* floats from the start of the arena */
+    size_t blocks;
+} ddp_segment_t;
+
+/** A range of blocks that another rank reduces (`away`) or contributes to (`home`); see reducer_wire.c. */
+typedef struct ddp_part {
+    int    peer;
+    int    machine; /* of the peer */
+    size_t offset;
+    size_t blocks;
+} ddp_part_t;
+
+/** Traffic of one bucket between machines. */
+typedef struct ddp_wire {
+    ddp_part_t  *away; /* owned; parts of this rank's slice that other machines reduce */
+    size_t       n_away;
+    ddp_part_t  *home; /* owned; what peers contribute to the part that this rank reduces */
+    size_t       n_home;
+    size_t       home_offset, home_blocks; /* the part that this rank reduces */
+    float       *received;                 /* owned; [nodes of all other machines][home_blocks * DDP_BLOCK] */
+    MPI_Request *requests;                 /* owned */
+    int         *request_peer;             /* owned; who is on the other side */
+    int          n_requests;
+    int          stage; /* 0 partial sums on their way, 1 totals on their way */
+} ddp_wire_t;
+
+typedef struct ddp_bucket {
+    ddp_bucket_range_t range;
+    size_t             pending; /* tensors of this micro-batch that are not ready yet */
+    size_t             slice_offset, slice_blocks; /* this rank's part */
+    ddp_segment_t     *segments;                   /* borrowed from reducer->segments */
+    size_t             n_segments;
+    bool               announced; /* this step's "ready" flag is set */
+    ddp_wire_t         wire;
+} ddp_bucket_t;
+
+/** One micro-batch's entry in the machine's table; crosses the wire as floats. */
+typedef ddp_loss_stats_t ddp_leaf_t;
+
+/** What all ranks know once every micro-batch's forward is done. Equal on all ranks. */
+typedef struct ddp_sums {
+    double  loss, weight, correct, counted;
+    float   lr;
+    double  grad_norm;
+    bool    finite;
+    bool    update;     /* the parameters change in this step */
+    float   grad_scale; /* with the clip factor once the norm is known */
+} ddp_sums_t;
+
+/** The reduction of one machine's sources, or of all machines' nodes; rebuilt when the number of present micro-batches changes. */
+typedef struct ddp_program {
+    int32_t *op; /* owned */
+    size_t   length;
+    size_t   first_source, n_sources;
+} ddp_program_t;
+
+/** A gradient arena of a rank of this machine that takes part in the sum. */
+typedef struct ddp_source {
+    const float *base;
+    float       *writable; /* the same arena: an owner may put its result there */
+    int          rank;
+} ddp_source_t;
+
+typedef enum ddp_reducer_state { DDP_REDUCER_IDLE, DDP_REDUCER_STEP, DDP_REDUCER_FORWARD, DDP_REDUCER_BACKWARD } ddp_reducer_state_t;
+
+struct ddp_reducer {
+    ddp_reducer_params_t params;
+    ddp_comm_t          *comm; /* borrowed */
+    ddp_device_t        *device;
+    ddp_stream_t        *compute;       /* borrowed */
+    ddp_stream_t        *reduce;        /* owned: local flags, sums, updates */
+    ddp_stream_t        *wire;          /* owned: between machines; NULL with one machine */
+    ddp_event_t         *compute_point; /* owned */
+    ddp_event_t         *reduce_point;  /* owned */
+    ddp_isa_t            isa;
+    int                  rank, size, local_rank, local_size, machine, machines;
+    bool                 two_phase; /* sums first, updates after the last bucket: clipping, nonfinite skip */
+
+    ddp_tensor_desc_t *tensors;   /* owned, names too */
+    size_t            *bucket_of; /* owned, [n_tensors] */
+    size_t            *order;     /* owned, [n_tensors]: tensor at each position of the layout */
+    uint8_t           *used;      /* owned, [n_tensors] this micro-batch */
+    uint8_t           *is_ready;  /* owned, [n_tensors] this micro-batch */
+    uint8_t           *used_any;  /* owned, [n_tensors] by anybody in this step; from the sums */
+    uint64_t          *steps;     /* owned, [n_tensors] */
+    size_t             total;     /* floats of an arena */
+    ddp_bucket_t      *buckets;   /* owned */
+    size_t             n_buckets;
+    ddp_segment_t     *segments; /* owned */
+
+    /* shared memory of the machine, all from one window */
+    float      *values;
+    float      *slots[2];
+    float     **arenas;       /* owned, [local_size]: first arena of each local rank */
+    ddp_flag_t *forward_flag; /* [local_size]: step whose forward this rank has finished */
+    ddp_flag_t *ready_flag;   /* [local_size][n_buckets]: gradients final, parameters no longer read */
+    ddp_flag_t *summed_flag;  /* [local_size]: two_phase: all slices summed, block norms written */
+    ddp_flag_t *done_flag;    /* [local_size]: own slices updated, nothing of this step is read any more */
+    ddp_flag_t *sums_flag;    /* leaves of all machines are in the table */
+    ddp_leaf_t *leaves;       /* [V] */
+    uint8_t    *used_rank;    /* [local_size][n_tensors] */
+    uint8_t    *used_others;  /* [n_tensors]: by ranks of other machines */
+    double     *block_sumsq;  /* [total / DDP_BLOCK] */
+    float      *lr;           /* [1] written by rank 0 */
+
+    /* the plan for `present` micro-batches */
+    size_t         present;
+    ddp_source_t  *sources; /* owned: arenas of this machine, in order of their micro-batches */
+    size_t         n_sources;
+    ddp_program_t *local; /* owned: one machine: the total; else one for each node of this machine */
+    size_t         n_local;
+    ddp_program_t  across;         /* over the nodes of all machines */
+    size_t        *machine_nodes;  /* owned, [machines] */
+    float         *total_base;     /* arena in which totals are put */
+    const float  **source_pointer; /* owned, scratch of one call */
+    float         *source_scale;   /* owned, [n_sources]; average ranks */
+    uint32_t      *node_level, *node_index; /* owned, scratch */
+
+    /* the running step */
+    ddp_reducer_state_t state;
+    uint64_t            step; /* from 1 */
+    size_t              first_leaf, n_leaves, leaf, leaves_left;
+    ddp_stack_t         stack;
+    ddp_merge_t         merges[DDP_MAX_NODES];
+    size_t              n_merges;
+    float              *grads; /* arena of this micro-batch */
+    bool                accumulate;
+    size_t              next_bucket;
+    ddp_sums_t          sums;
+    MPI_Request        *sums_requests;    /* owned, leader only */
+    int                *sums_peer;        /* owned */
+    int                 n_sums_requests;
+    uint8_t            *sums_send;        /* owned */
+    uint8_t            *sums_received;    /* owned, [machines][sums_bytes] */
+    size_t              sums_bytes;       /* largest message */
+    int                 sums_stage;
+    int64_t             comm_ns, backward_end_ns;
+};
+
+/* reducer_plan.c */
+ddp_status_t ddp_reducer_plan_memory(ddp_reducer_t *r);
+ddp_status_t ddp_reducer_plan_sources(ddp_reducer_t *r, size_t present);
+
+/* reducer_sums.c: work on the reduce stream */
+ddp_status_t ddp_reducer_leaf_work(void *args);
+ddp_status_t ddp_reducer_sums_work(void *args);
+typedef struct ddp_leaf_args {
+    ddp_reducer_t          *reducer;
+    size_t                  leaf;
+    const ddp_loss_stats_t *stats;
+} ddp_leaf_args_t;
+
+/* reducer_bucket.c: work on the reduce stream */
+typedef struct ddp_bucket_args {
+    ddp_reducer_t *reducer;
+    size_t         bucket;
+} ddp_bucket_args_t;
+ddp_status_t ddp_reducer_bucket_work(void *args);
+ddp_status_t ddp_reducer_end_work(void *args);
+/** The total of this rank's slice is in total_base: update from it, or keep it and write the block sums (two_phase). */
+void ddp_reducer_bucket_total(ddp_reducer_t *r, const ddp_bucket_t *bucket);
+
+/* reducer_wire.c */
+ddp_status_t ddp_reducer_wire_create(ddp_reducer_t *r);
+void         ddp_reducer_wire_destroy(ddp_reducer_t *r);
+ddp_status_t ddp_reducer_wire_start(ddp_reducer_t *r, size_t bucket);
+ddp_status_t ddp_reducer_wire_work(void *args);
+/** DDP_IN_PROGRESS with the peer named to the communicator, DDP_OK, or an error. */
+ddp_status_t ddp_reducer_test(ddp_reducer_t *r, MPI_Request *requests, const int *peers, int n, const char *what, size_t bucket);
+
+#endif

@@ -1,0 +1,320 @@
+/* The protocol of a step, on the host: which arena, which bucket is complete, what is submitted to which stream. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/convert.h"
+#include "base/error.h"
+#include "ddp/reducer_internal.h"
+
+typedef struct merge_args {
+    float       *dst;
+    const float *src;
+    size_t       blocks;
+    ddp_isa_t    isa;
+} merge_args_t;
+
+static ddp_status_t merge_work(void *args)
+{
+    const merge_args_t *a = args;
+
+    ddp_block_add(a->isa, a->dst, a->src, a->blocks);
+    return DDP_OK;
+}
+
+static ddp_status_t wait_all_done(ddp_reducer_t *r, uint64_t step)
+{
+    ddp_status_t status = DDP_OK;
+    const int    first  = ddp_comm_machine_first(r->comm, r->machine);
+
+    for (int local = 0; local < r->local_size; local++) {
+        const ddp_wait_t wait = {first + local, "updated parameters", step, (size_t)-1};
+
+        DDP_TRY(ddp_comm_wait_flag(r->comm, &r->done_flag[local], step, wait));
+    }
+out:
+    return status;
+}
+
+/* Later work of `stream` runs after what is on `before` now. */
+static ddp_status_t order(ddp_stream_t *stream, ddp_stream_t *before, ddp_event_t *point)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_event_record(point, before));
+    DDP_TRY(ddp_stream_wait_event(stream, point));
+out:
+    return status;
+}
+
+static ddp_status_t launch_bucket(ddp_reducer_t *r, size_t b)
+{
+    ddp_status_t      status = DDP_OK;
+    ddp_bucket_args_t args   = {r, b};
+
+    r->buckets[b].announced = false;
+    DDP_TRY(order(r->reduce, r->compute, r->compute_point));
+    DDP_TRY(ddp_stream_submit(r->reduce, "reduce bucket", ddp_reducer_bucket_work, &args, sizeof(args)));
+    if (r->machines > 1) {
+        DDP_TRY(order(r->wire, r->reduce, r->reduce_point));
+        DDP_TRY(ddp_stream_submit(r->wire, "exchange bucket", ddp_reducer_wire_work, &args, sizeof(args)));
+    }
+out:
+    return status;
+}
+
+static ddp_status_t launch_end(ddp_reducer_t *r)
+{
+    ddp_stream_t *last = r->machines > 1 ? r->wire : r->reduce;
+
+    return ddp_stream_submit(last, "end of step", ddp_reducer_end_work, &r, sizeof(r));
+}
+
+/* All gradients of the bucket are there for this micro-batch: merge subtrees; after the last one the bucket is final. */
+static ddp_status_t complete_bucket(ddp_reducer_t *r, size_t b)
+{
+    ddp_status_t        status = DDP_OK;
+    const ddp_bucket_t *bucket = &r->buckets[b];
+    float              *arenas = r->arenas[r->local_rank];
+
+    for (size_t i = 0; i < r->n_merges; i++) {
+        merge_args_t args = {arenas + r->merges[i].left * r->total + bucket->range.offset,
+                             arenas + r->merges[i].right * r->total + bucket->range.offset,
+                             bucket->range.count / DDP_BLOCK, r->isa};
+
+        DDP_TRY(ddp_stream_submit(r->compute, "merge subtrees", merge_work, &args, sizeof(args)));
+    }
+    if (r->leaves_left == 1) {
+        DDP_TRY(launch_bucket(r, b));
+    }
+out:
+    return status;
+}
+
+static ddp_status_t advance(ddp_reducer_t *r)
+{
+    ddp_status_t status = DDP_OK;
+
+    while (r->next_bucket < r->n_buckets && r->buckets[r->next_bucket].pending == 0) {
+        DDP_TRY(complete_bucket(r, r->next_bucket));
+        r->next_bucket++;
+    }
+out:
+    return status;
+}
+
+/* A rank without samples in this step still takes part: its flags say so at once. */
+static ddp_status_t launch_nothing(ddp_reducer_t *r)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_stream_submit(r->reduce, "sums", ddp_reducer_sums_work, &r, sizeof(r)));
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        DDP_TRY(launch_bucket(r, b));
+    }
+    DDP_TRY(launch_end(r));
+out:
+    return status;
+}
+
+static ddp_status_t count_present(const ddp_reducer_t *r, const ddp_step_t *step, size_t *present_p)
+{
+    ddp_status_t status  = DDP_OK;
+    const size_t V       = r->params.micro_batches;
+    size_t       present = step->samples < V ? step->samples : V;
+
+    if (step->part_samples != NULL) {
+        for (present = 0; present < V && step->part_samples[present] > 0; present++) {
+        }
+        for (size_t v = present; v < V; v++) {
+            DDP_REQUIRE(step->part_samples[v] == 0, DDP_ERR_INVALID_ARG,
+                        "micro-batch %zu has samples after the empty micro-batch %zu", v, present);
+        }
+    }
+    DDP_REQUIRE(present > 0, DDP_ERR_INVALID_ARG, "a step needs at least one sample");
+    *present_p = present;
+out:
+    return status;
+}
+
+ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *r, const ddp_step_t *step)
+{
+    ddp_status_t status  = DDP_OK;
+    size_t       present = 0;
+
+    DDP_REQUIRE(r->state == DDP_REDUCER_IDLE, DDP_ERR_STATE, "step_begin inside a step");
+    DDP_TRY(count_present(r, step, &present));
+    DDP_TRY(wait_all_done(r, r->step));
+    DDP_TRY(ddp_reducer_plan_sources(r, present));
+    r->step++;
+    r->state           = DDP_REDUCER_STEP;
+    r->stack           = (ddp_stack_t){.depth = 0};
+    r->sums.lr         = step->lr;
+    r->sums_stage      = 0;
+    r->comm_ns         = 0;
+    r->backward_end_ns = ddp_clock_ns();
+    ddp_partition(r->params.micro_batches, (size_t)r->size, (size_t)r->rank, &r->first_leaf, &r->n_leaves);
+    r->leaf        = r->first_leaf;
+    r->leaves_left = r->first_leaf >= present                ? 0
+                     : r->first_leaf + r->n_leaves > present ? present - r->first_leaf
+                                                             : r->n_leaves;
+    memset(r->used_rank + (size_t)r->local_rank * r->params.n_tensors, 0, r->params.n_tensors);
+    if (r->leaves_left == 0) {
+        DDP_TRY(launch_nothing(r));
+    }
+out:
+    return status;
+}
+
+ddp_status_t ddp_reducer_micro_begin(ddp_reducer_t *r, size_t micro_batch, float **grads_p, bool *accumulate_p)
+{
+    ddp_status_t status = DDP_OK;
+    uint32_t     arena  = 0;
+
+    DDP_REQUIRE(r->state == DDP_REDUCER_STEP, DDP_ERR_STATE, "micro_begin outside of a step, or inside a micro-batch");
+    DDP_REQUIRE(r->leaves_left > 0 && micro_batch == r->leaf, DDP_ERR_STATE,
+                "micro-batch %zu is not the next of this rank: its range is %zu to %zu, %zu are left", micro_batch,
+                r->first_leaf, r->first_leaf + r->n_leaves - 1, r->leaves_left);
+    r->n_merges   = 0;
+    r->accumulate = r->params.reduction == DDP_REDUCTION_FAST && micro_batch != r->first_leaf;
+    if (r->params.reduction == DDP_REDUCTION_EXACT) {
+        arena = ddp_stack_push(&r->stack, r->present, micro_batch, r->merges, &r->n_merges);
+    }
+    r->grads       = r->arenas[r->local_rank] + arena * r->total;
+    r->next_bucket = 0;
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        r->buckets[b].pending = r->buckets[b].range.n;
+    }
+    memset(r->is_ready, 0, r->params.n_tensors);
+    r->state      = DDP_REDUCER_FORWARD;
+    *grads_p      = r->grads;
+    *accumulate_p = r->accumulate;
+out:
+    return status;
+}
+
+static void mark_ready(ddp_reducer_t *r, size_t tensor)
+{
+    r->is_ready[tensor] = 1;
+    r->buckets[r->bucket_of[tensor]].pending--;
+}
+
+ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *stats, const uint8_t *used)
+{
+    ddp_status_t    status = DDP_OK;
+    ddp_leaf_args_t args   = {r, r->leaf, stats};
+    uint8_t        *mine   = r->used_rank + (size_t)r->local_rank * r->params.n_tensors;
+
+    DDP_REQUIRE(r->state == DDP_REDUCER_FORWARD, DDP_ERR_STATE, "forward_done without micro_begin");
+    r->state = DDP_REDUCER_BACKWARD;
+    DDP_TRY(order(r->reduce, r->compute, r->compute_point));
+    DDP_TRY(ddp_stream_submit(r->reduce, "loss of a micro-batch", ddp_reducer_leaf_work, &args, sizeof(args)));
+    for (size_t i = 0; i < r->params.n_tensors; i++) {
+        r->used[i] = used[i] != 0;
+        mine[i] |= r->used[i];
+        if (r->used[i]) {
+            continue;
+        }
+        if (!r->accumulate) { /* counts as a gradient of zeros */
+            DDP_TRY(ddp_op_fill(r->compute, r->grads + r->tensors[i].offset, r->tensors[i].count, 0.0F));
+        }
+        mark_ready(r, i);
+    }
+    if (r->leaves_left == 1) {
+        DDP_TRY(ddp_stream_submit(r->reduce, "sums", ddp_reducer_sums_work, &r, sizeof(r)));
+    }
+    DDP_TRY(advance(r));
+out:
+    return status;
+}
+
+ddp_status_t ddp_reducer_ready(ddp_reducer_t *r, size_t tensor)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(r->state == DDP_REDUCER_BACKWARD, DDP_ERR_STATE, "ready without forward_done");
+    DDP_REQUIRE(tensor < r->params.n_tensors, DDP_ERR_INVALID_ARG, "tensor %zu of %zu", tensor, r->params.n_tensors);
+    DDP_REQUIRE(r->used[tensor], DDP_ERR_STATE, "gradient of '%s' is ready, but forward did not use it",
+                r->tensors[tensor].name);
+    DDP_REQUIRE(!r->is_ready[tensor], DDP_ERR_STATE, "gradient of '%s' is ready twice", r->tensors[tensor].name);
+    mark_ready(r, tensor);
+    DDP_TRY(advance(r));
+out:
+    return status;
+}
+
+ddp_status_t ddp_reducer_micro_end(ddp_reducer_t *r)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(r->state == DDP_REDUCER_BACKWARD, DDP_ERR_STATE, "micro_end without forward_done");
+    for (size_t i = 0; i < r->params.n_tensors; i++) {
+        DDP_REQUIRE(r->is_ready[i], DDP_ERR_STATE, "gradient of '%s' never became ready: forward used it",
+                    r->tensors[i].name);
+    }
+    r->state = DDP_REDUCER_STEP;
+    r->leaf++;
+    r->leaves_left--;
+    if (r->leaves_left == 0) {
+        r->backward_end_ns = ddp_clock_ns();
+        DDP_TRY(launch_end(r));
+    }
+out:
+    return status;
+}
+
+static ddp_status_t check_sums(const ddp_reducer_t *r)
+{
+    if (r->sums.finite || r->params.nonfinite == DDP_NONFINITE_SKIP) {
+        return DDP_OK;
+    }
+    if (r->two_phase && r->sums.loss - r->sums.loss == 0) {
+        return ddp_fail(DDP_ERR_NOT_FINITE, "step %llu: gradient norm is %g; lower optimizer.lr, or train.nonfinite skip",
+                        (unsigned long long)r->step, r->sums.grad_norm);
+    }
+    return ddp_fail(DDP_ERR_NOT_FINITE, "step %llu: loss is %g; lower optimizer.lr, or train.nonfinite skip",
+                    (unsigned long long)r->step, r->sums.loss);
+}
+
+ddp_status_t ddp_reducer_step_end(ddp_reducer_t *r, ddp_step_result_t *result_p)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(r->state == DDP_REDUCER_STEP && r->leaves_left == 0, DDP_ERR_STATE,
+                "step_end before the last micro-batch: %zu are left", r->leaves_left);
+    DDP_TRY(ddp_stream_synchronize(r->compute, -1));
+    DDP_TRY(ddp_stream_synchronize(r->reduce, -1));
+    if (r->wire != NULL) {
+        DDP_TRY(ddp_stream_synchronize(r->wire, -1));
+    }
+    r->state = DDP_REDUCER_IDLE;
+    DDP_TRY(check_sums(r));
+    for (size_t i = 0; i < r->params.n_tensors; i++) {
+        r->steps[i] += r->sums.update && r->used_any[i] ? 1 : 0;
+    }
+    *result_p = (ddp_step_result_t){
+        .loss            = r->sums.weight > 0 ? r->sums.loss / r->sums.weight : 0,
+        .weight          = r->sums.weight,
+        .correct         = r->sums.correct,
+        .counted         = r->sums.counted,
+        .grad_norm       = r->sums.grad_norm,
+        .skipped         = !r->sums.update,
+        .comm_ns         = r->comm_ns,
+        .exposed_comm_ns = ddp_clock_ns() - r->backward_end_ns,
+    };
+    if (r->params.checksum_every > 0 && r->step % r->params.checksum_every == 0) {
+        DDP_TRY(ddp_reducer_finish(r));
+        DDP_TRY(ddp_reducer_check_replicas(r));
+    }
+out:
+    return status;
+}
+
+ddp_status_t ddp_reducer_finish(ddp_reducer_t *r)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(r->state == DDP_REDUCER_IDLE, DDP_ERR_STATE, "finish inside a step");
+    DDP_TRY(wait_all_done(r, r->step));
+out:
+    return status;
+}
