@@ -16,7 +16,8 @@ static uint32_t take_arena(ddp_stack_t *stack)
     return arena;
 }
 
-uint32_t ddp_stack_push(ddp_stack_t *stack, size_t leaves, size_t leaf, ddp_merge_t *merges, size_t *n_merges_p)
+uint32_t ddp_stack_push(ddp_stack_t *stack, size_t leaves, size_t leaf, ddp_merge_t *merges,
+                        size_t *n_merges_p)
 {
     const uint32_t arena = take_arena(stack);
     ddp_node_t     node  = {0, (uint32_t)leaf, arena};
@@ -35,7 +36,7 @@ uint32_t ddp_stack_push(ddp_stack_t *stack, size_t leaves, size_t leaf, ddp_merg
             stack->depth--;
         } else if (((size_t)node.index + 1) << node.level < leaves || (size_t)1 << node.level >= leaves) {
             break; /* a right half will follow, or this is the root */
-        } /* else: no right half in this step, the left one is the sum */
+        }          /* else: no right half in this step, the left one is the sum */
         node.level++;
         node.index /= 2;
     }
@@ -78,7 +79,8 @@ static size_t fill_buckets(const size_t *padded, size_t first, size_t end, size_
     return n;
 }
 
-size_t ddp_bucket_plan(const size_t *padded, size_t n, size_t cap_bytes, size_t tail_bytes, ddp_bucket_range_t *buckets)
+size_t ddp_bucket_plan(const size_t *padded, size_t n, size_t cap_bytes, size_t tail_bytes,
+                       ddp_bucket_range_t *buckets)
 {
     size_t tail   = n; /* first tensor of the tail bucket */
     size_t floats = 0;
@@ -124,12 +126,14 @@ ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int 
     DDP_REQUIRE(n > 0, DDP_ERR_INVALID_ARG, "a reducer needs at least one tensor");
     padded = calloc(n, sizeof(*padded));
     ranges = calloc(n, sizeof(*ranges));
-    DDP_REQUIRE(padded != NULL && ranges != NULL, DDP_ERR_NO_MEMORY, "no memory for a bucket plan of %zu tensors", n);
+    DDP_REQUIRE(padded != NULL && ranges != NULL, DDP_ERR_NO_MEMORY,
+                "no memory for a bucket plan of %zu tensors", n);
     for (size_t i = 0; i < n; i++) { /* the layout is last registered first */
         padded[i] = ddp_block_round(params->tensors[n - 1 - i].count);
         total += padded[i];
     }
-    plan_p->n_buckets = ddp_bucket_plan(padded, n, params->bucket_cap_bytes, params->tail_bucket_bytes, ranges);
+    plan_p->n_buckets =
+        ddp_bucket_plan(padded, n, params->bucket_cap_bytes, params->tail_bucket_bytes, ranges);
     for (size_t b = 0; b < plan_p->n_buckets && b < capacity; b++) {
         buckets[b] = (ddp_bucket_info_t){ranges[b].offset, ranges[b].count, ranges[b].n};
     }

@@ -1,5 +1,6 @@
 /**
- * @file What the reducer knows before step 1: buckets, micro-batch ranges, and which arena holds which subtree. Private; pure functions.
+ * @file What the reducer knows before step 1: buckets, micro-batch ranges, and which arena holds which
+ * subtree. Private; pure functions.
  */
 #ifndef DDP_PLAN_H_
 #define DDP_PLAN_H_
@@ -31,12 +32,15 @@ typedef struct ddp_merge {
  * Put the next micro-batch on the stack.
  * @param [in]  leaves    micro-batches present in this step: 0 .. leaves - 1
  * @param [in]  leaf      the micro-batch; the one after the stack's last
- * @param [out] merges    [DDP_MAX_NODES] in order, to be done on each bucket when the leaf's gradient of it is there
+ * @param [out] merges    [DDP_MAX_NODES] in order, to be done on each bucket when the leaf's gradient of it
+ * is there
  * @return the arena to write the leaf's gradient to
  */
-uint32_t ddp_stack_push(ddp_stack_t *stack, size_t leaves, size_t leaf, ddp_merge_t *merges, size_t *n_merges_p);
+uint32_t ddp_stack_push(ddp_stack_t *stack, size_t leaves, size_t leaf, ddp_merge_t *merges,
+                        size_t *n_merges_p);
 
-/** The open subtrees of micro-batches [first, first + count) in the end, and how many arenas that took at most. */
+/** The open subtrees of micro-batches [first, first + count) in the end, and how many arenas that took at
+ * most. */
 void ddp_stack_plan(size_t leaves, size_t first, size_t count, ddp_stack_t *stack, size_t *arenas_p);
 
 /** A bucket: whole tensors, neighbours in the layout. */
@@ -51,6 +55,7 @@ typedef struct ddp_bucket_range {
  * @param [out] buckets [n]
  * @return number of buckets
  */
-size_t ddp_bucket_plan(const size_t *padded, size_t n, size_t cap_bytes, size_t tail_bytes, ddp_bucket_range_t *buckets);
+size_t ddp_bucket_plan(const size_t *padded, size_t n, size_t cap_bytes, size_t tail_bytes,
+                       ddp_bucket_range_t *buckets);
 
 #endif

@@ -35,10 +35,11 @@ static ddp_status_t check_equal(const ddp_reducer_params_t *params)
     const size_t n      = params->n_tensors + OPTIONS;
     ddp_field_t *fields = calloc(n, sizeof(*fields));
     char(*text)[TEXT]   = calloc(2 * n, sizeof(*text));
-    size_t       f      = 0;
+    size_t f            = 0;
 
     if (fields == NULL || text == NULL) {
-        status = ddp_comm_agree(params->comm, ddp_fail(DDP_ERR_NO_MEMORY, "no memory to compare %zu tensors", n));
+        status =
+            ddp_comm_agree(params->comm, ddp_fail(DDP_ERR_NO_MEMORY, "no memory to compare %zu tensors", n));
         goto out;
     }
     fields[f] = (ddp_field_t){"number of tensors", text[f]};
@@ -46,20 +47,22 @@ static ddp_status_t check_equal(const ddp_reducer_params_t *params)
     fields[f] = (ddp_field_t){"micro-batches", text[f]};
     snprintf(text[f++], TEXT, "%zu", params->micro_batches);
     fields[f] = (ddp_field_t){"buckets and reduction", text[f]};
-    snprintf(text[f++], TEXT, "cap %zu, tail %zu, reduction %d, average %d, nonfinite %d, clip %a, checksum %llu",
-             params->bucket_cap_bytes, params->tail_bucket_bytes, (int)params->reduction, (int)params->average,
-             (int)params->nonfinite, (double)params->clip_norm, (unsigned long long)params->checksum_every);
+    snprintf(
+        text[f++], TEXT, "cap %zu, tail %zu, reduction %d, average %d, nonfinite %d, clip %a, checksum %llu",
+        params->bucket_cap_bytes, params->tail_bucket_bytes, (int)params->reduction, (int)params->average,
+        (int)params->nonfinite, (double)params->clip_norm, (unsigned long long)params->checksum_every);
     fields[f] = (ddp_field_t){"optimizer", text[f]};
-    snprintf(text[f++], TEXT, "kind %d, betas %a %a, eps %a, momentum %a, nesterov %d, decay %a", (int)params->optim.kind,
-             (double)params->optim.beta1, (double)params->optim.beta2, (double)params->optim.eps,
-             (double)params->optim.momentum, (int)params->optim.nesterov, (double)params->optim.weight_decay);
+    snprintf(text[f++], TEXT, "kind %d, betas %a %a, eps %a, momentum %a, nesterov %d, decay %a",
+             (int)params->optim.kind, (double)params->optim.beta1, (double)params->optim.beta2,
+             (double)params->optim.eps, (double)params->optim.momentum, (int)params->optim.nesterov,
+             (double)params->optim.weight_decay);
     for (size_t i = 0; i < params->n_tensors; i++, f++) {
         const ddp_tensor_desc_t *tensor = &params->tensors[i];
 
         snprintf(text[n + i], TEXT, "tensor %zu", i);
         fields[f] = (ddp_field_t){text[n + i], text[f]};
-        snprintf(text[f], TEXT, "'%.64s' %zu[%zu,%zu,%zu,%zu] at %zu", tensor->name, tensor->ndim, tensor->shape[0],
-                 tensor->shape[1], tensor->shape[2], tensor->shape[3], tensor->offset);
+        snprintf(text[f], TEXT, "'%.64s' %zu[%zu,%zu,%zu,%zu] at %zu", tensor->name, tensor->ndim,
+                 tensor->shape[0], tensor->shape[1], tensor->shape[2], tensor->shape[3], tensor->offset);
     }
     DDP_TRY(ddp_comm_check_equal(params->comm, fields, n));
 out:
@@ -81,8 +84,8 @@ static ddp_status_t copy_tensors(ddp_reducer_t *r, const ddp_reducer_params_t *p
     r->is_ready  = calloc(n, 1);
     r->used_any  = calloc(n, 1);
     r->steps     = calloc(n, sizeof(*r->steps));
-    DDP_REQUIRE(r->tensors != NULL && r->bucket_of != NULL && r->order != NULL && r->used != NULL && r->is_ready != NULL &&
-                    r->used_any != NULL && r->steps != NULL,
+    DDP_REQUIRE(r->tensors != NULL && r->bucket_of != NULL && r->order != NULL && r->used != NULL &&
+                    r->is_ready != NULL && r->used_any != NULL && r->steps != NULL,
                 DDP_ERR_NO_MEMORY, "no memory for %zu tensors", n);
     for (size_t i = 0; i < n; i++) {
         r->tensors[i]      = params->tensors[i];
@@ -122,8 +125,8 @@ static ddp_status_t make_slices(ddp_reducer_t *r)
         for (size_t p = bucket->range.first; p < bucket->range.first + bucket->range.n; p++) {
             const ddp_tensor_desc_t *tensor = &r->tensors[r->order[p]];
             const size_t             stop   = tensor->offset + ddp_block_round(tensor->count);
-            const size_t             low    = tensor->offset > bucket->slice_offset ? tensor->offset : bucket->slice_offset;
-            const size_t             high   = stop < end ? stop : end;
+            const size_t low  = tensor->offset > bucket->slice_offset ? tensor->offset : bucket->slice_offset;
+            const size_t high = stop < end ? stop : end;
 
             r->bucket_of[r->order[p]] = b;
             if (low < high) {
@@ -148,8 +151,9 @@ static ddp_status_t make_buckets(ddp_reducer_t *r)
     for (size_t p = 0; p < n; p++) {
         padded[p] = ddp_block_round(r->tensors[r->order[p]].count);
     }
-    r->n_buckets = ddp_bucket_plan(padded, n, r->params.bucket_cap_bytes, r->params.tail_bucket_bytes, ranges);
-    r->buckets   = calloc(r->n_buckets, sizeof(*r->buckets));
+    r->n_buckets =
+        ddp_bucket_plan(padded, n, r->params.bucket_cap_bytes, r->params.tail_bucket_bytes, ranges);
+    r->buckets = calloc(r->n_buckets, sizeof(*r->buckets));
     DDP_REQUIRE(r->buckets != NULL, DDP_ERR_NO_MEMORY, "no memory for %zu buckets", r->n_buckets);
     for (size_t b = 0; b < r->n_buckets; b++) {
         r->buckets[b].range = ranges[b];
@@ -161,7 +165,8 @@ out:
     return status;
 }
 
-/* Room for the plan of any number of present micro-batches: a short batch has no more nodes than a full one. */
+/* Room for the plan of any number of present micro-batches: a short batch has no more nodes than a full one.
+ */
 static ddp_status_t make_tables(ddp_reducer_t *r)
 {
     ddp_status_t status = DDP_OK;
@@ -176,8 +181,9 @@ static ddp_status_t make_tables(ddp_reducer_t *r)
     r->machine_nodes  = calloc((size_t)r->machines, sizeof(*r->machine_nodes));
     r->local          = calloc(2 * DDP_MAX_NODES, sizeof(*r->local));
     r->across.op      = calloc(2 * all, sizeof(*r->across.op));
-    DDP_REQUIRE(r->sources != NULL && r->source_scale != NULL && r->source_pointer != NULL && r->node_level != NULL &&
-                    r->node_index != NULL && r->machine_nodes != NULL && r->local != NULL && r->across.op != NULL,
+    DDP_REQUIRE(r->sources != NULL && r->source_scale != NULL && r->source_pointer != NULL &&
+                    r->node_level != NULL && r->node_index != NULL && r->machine_nodes != NULL &&
+                    r->local != NULL && r->across.op != NULL,
                 DDP_ERR_NO_MEMORY, "no memory for the reduction plan");
     for (size_t i = 0; i < 2 * DDP_MAX_NODES; i++) {
         r->local[i].op = calloc(2 * local, sizeof(*r->local[i].op));
@@ -188,7 +194,8 @@ static ddp_status_t make_tables(ddp_reducer_t *r)
     r->sums_received = calloc((size_t)r->machines, r->sums_bytes);
     r->sums_requests = calloc(2 * (size_t)r->machines, sizeof(*r->sums_requests));
     r->sums_peer     = calloc(2 * (size_t)r->machines, sizeof(*r->sums_peer));
-    DDP_REQUIRE(r->sums_send != NULL && r->sums_received != NULL && r->sums_requests != NULL && r->sums_peer != NULL,
+    DDP_REQUIRE(r->sums_send != NULL && r->sums_received != NULL && r->sums_requests != NULL &&
+                    r->sums_peer != NULL,
                 DDP_ERR_NO_MEMORY, "no memory for the sums of a step");
 out:
     return status;
@@ -219,7 +226,8 @@ ddp_status_t ddp_reducer_create(const ddp_reducer_params_t *params, ddp_reducer_
     DDP_TRY(ddp_comm_agree(comm, check_params(params)));
     DDP_TRY(check_equal(params));
     r = calloc(1, sizeof(*r));
-    DDP_TRY(ddp_comm_agree(comm, r != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for a reducer")));
+    DDP_TRY(
+        ddp_comm_agree(comm, r != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for a reducer")));
     r->params     = *params;
     r->comm       = comm;
     r->compute    = params->compute;
@@ -321,5 +329,6 @@ size_t ddp_reducer_buckets(const ddp_reducer_t *reducer, ddp_bucket_info_t *buck
 
 void ddp_reducer_range(const ddp_reducer_t *reducer, size_t *first_p, size_t *count_p)
 {
-    ddp_partition(reducer->params.micro_batches, (size_t)reducer->size, (size_t)reducer->rank, first_p, count_p);
+    ddp_partition(reducer->params.micro_batches, (size_t)reducer->size, (size_t)reducer->rank, first_p,
+                  count_p);
 }

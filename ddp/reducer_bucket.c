@@ -1,6 +1,7 @@
 /*
- * One bucket on one machine: say that this rank's gradients are final, wait for the machine's other ranks, then sum the own slice in
- * tree order and update it in the same pass over memory. With two_phase the sum is kept and the update comes at the end.
+ * One bucket on one machine: say that this rank's gradients are final, wait for the machine's other ranks,
+ * then sum the own slice in tree order and update it in the same pass over memory. With two_phase the sum is
+ * kept and the update comes at the end.
  */
 #include <math.h>
 
@@ -112,8 +113,8 @@ ddp_status_t ddp_reducer_bucket_work(void *args)
     }
     for (int local = 0; local < r->local_size; local++) {
         if (!ddp_comm_flag_reached(&r->ready_flag[(size_t)local * r->n_buckets + a->bucket], r->step)) {
-            ddp_comm_waiting(r->comm, (ddp_wait_t){ddp_comm_machine_first(r->comm, r->machine) + local, "gradients",
-                                                   r->step, a->bucket});
+            ddp_comm_waiting(r->comm, (ddp_wait_t){ddp_comm_machine_first(r->comm, r->machine) + local,
+                                                   "gradients", r->step, a->bucket});
             return DDP_IN_PROGRESS;
         }
     }
@@ -148,7 +149,8 @@ static void clip(ddp_reducer_t *r)
     }
 }
 
-/* The second phase: once every slice is summed on this machine, the norm is known and the updates can begin. */
+/* The second phase: once every slice is summed on this machine, the norm is known and the updates can begin.
+ */
 static ddp_status_t second_phase(ddp_reducer_t *r)
 {
     int64_t start;

@@ -22,7 +22,8 @@ static const ddp_tensor_desc_t *next_by_name(const ddp_reducer_t *r, const char 
     for (size_t i = 0; i < r->params.n_tensors; i++) {
         const ddp_tensor_desc_t *tensor = &r->tensors[i];
 
-        if ((last == NULL || strcmp(tensor->name, last) > 0) && (next == NULL || strcmp(tensor->name, next->name) < 0)) {
+        if ((last == NULL || strcmp(tensor->name, last) > 0) &&
+            (next == NULL || strcmp(tensor->name, next->name) < 0)) {
             next = tensor;
         }
     }
@@ -54,7 +55,8 @@ ddp_status_t ddp_reducer_check_replicas(ddp_reducer_t *reducer)
     XXH128_hash_t  mine   = {0, 0};
     XXH128_hash_t *all    = calloc((size_t)reducer->size, sizeof(*all));
 
-    DDP_TRY(ddp_comm_agree(reducer->comm, all != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for hashes")));
+    DDP_TRY(ddp_comm_agree(reducer->comm,
+                           all != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for hashes")));
     if (reducer->local_rank == 0) {
         mine = hash_values(reducer);
     }

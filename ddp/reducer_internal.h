@@ -39,7 +39,7 @@ typedef struct ddp_wire {
 
 typedef struct ddp_bucket {
     ddp_bucket_range_t range;
-    size_t             pending; /* tensors of this micro-batch that are not ready yet */
+    size_t             pending;                    /* tensors of this micro-batch that are not ready yet */
     size_t             slice_offset, slice_blocks; /* this rank's part */
     ddp_segment_t     *segments;                   /* borrowed from reducer->segments */
     size_t             n_segments;
@@ -52,15 +52,16 @@ typedef ddp_loss_stats_t ddp_leaf_t;
 
 /** What all ranks know once every micro-batch's forward is done. Equal on all ranks. */
 typedef struct ddp_sums {
-    double  loss, weight, correct, counted;
-    float   lr;
-    double  grad_norm;
-    bool    finite;
-    bool    update;     /* the parameters change in this step */
-    float   grad_scale; /* with the clip factor once the norm is known */
+    double loss, weight, correct, counted;
+    float  lr;
+    double grad_norm;
+    bool   finite;
+    bool   update;     /* the parameters change in this step */
+    float  grad_scale; /* with the clip factor once the norm is known */
 } ddp_sums_t;
 
-/** The reduction of one machine's sources, or of all machines' nodes; rebuilt when the number of present micro-batches changes. */
+/** The reduction of one machine's sources, or of all machines' nodes; rebuilt when the number of present
+ * micro-batches changes. */
 typedef struct ddp_program {
     int32_t *op; /* owned */
     size_t   length;
@@ -74,7 +75,12 @@ typedef struct ddp_source {
     int          rank;
 } ddp_source_t;
 
-typedef enum ddp_reducer_state { DDP_REDUCER_IDLE, DDP_REDUCER_STEP, DDP_REDUCER_FORWARD, DDP_REDUCER_BACKWARD } ddp_reducer_state_t;
+typedef enum ddp_reducer_state {
+    DDP_REDUCER_IDLE,
+    DDP_REDUCER_STEP,
+    DDP_REDUCER_FORWARD,
+    DDP_REDUCER_BACKWARD
+} ddp_reducer_state_t;
 
 struct ddp_reducer {
     ddp_reducer_params_t params;
@@ -122,11 +128,11 @@ struct ddp_reducer {
     size_t         n_sources;
     ddp_program_t *local; /* owned: one machine: the total; else one for each node of this machine */
     size_t         n_local;
-    ddp_program_t  across;         /* over the nodes of all machines */
-    size_t        *machine_nodes;  /* owned, [machines] */
-    float         *total_base;     /* arena in which totals are put */
-    const float  **source_pointer; /* owned, scratch of one call */
-    float         *source_scale;   /* owned, [n_sources]; average ranks */
+    ddp_program_t  across;                  /* over the nodes of all machines */
+    size_t        *machine_nodes;           /* owned, [machines] */
+    float         *total_base;              /* arena in which totals are put */
+    const float  **source_pointer;          /* owned, scratch of one call */
+    float         *source_scale;            /* owned, [n_sources]; average ranks */
     uint32_t      *node_level, *node_index; /* owned, scratch */
 
     /* the running step */
@@ -140,12 +146,12 @@ struct ddp_reducer {
     bool                accumulate;
     size_t              next_bucket;
     ddp_sums_t          sums;
-    MPI_Request        *sums_requests;    /* owned, leader only */
-    int                *sums_peer;        /* owned */
+    MPI_Request        *sums_requests; /* owned, leader only */
+    int                *sums_peer;     /* owned */
     int                 n_sums_requests;
-    uint8_t            *sums_send;        /* owned */
-    uint8_t            *sums_received;    /* owned, [machines][sums_bytes] */
-    size_t              sums_bytes;       /* largest message */
+    uint8_t            *sums_send;     /* owned */
+    uint8_t            *sums_received; /* owned, [machines][sums_bytes] */
+    size_t              sums_bytes;    /* largest message */
     int                 sums_stage;
     int64_t             comm_ns, backward_end_ns;
 };
@@ -170,7 +176,8 @@ typedef struct ddp_bucket_args {
 } ddp_bucket_args_t;
 ddp_status_t ddp_reducer_bucket_work(void *args);
 ddp_status_t ddp_reducer_end_work(void *args);
-/** The total of this rank's slice is in total_base: update from it, or keep it and write the block sums (two_phase). */
+/** The total of this rank's slice is in total_base: update from it, or keep it and write the block sums
+ * (two_phase). */
 void ddp_reducer_bucket_total(ddp_reducer_t *r, const ddp_bucket_t *bucket);
 
 /* reducer_wire.c */
@@ -179,6 +186,7 @@ void         ddp_reducer_wire_destroy(ddp_reducer_t *r);
 ddp_status_t ddp_reducer_wire_start(ddp_reducer_t *r, size_t bucket);
 ddp_status_t ddp_reducer_wire_work(void *args);
 /** DDP_IN_PROGRESS with the peer named to the communicator, DDP_OK, or an error. */
-ddp_status_t ddp_reducer_test(ddp_reducer_t *r, MPI_Request *requests, const int *peers, int n, const char *what, size_t bucket);
+ddp_status_t ddp_reducer_test(ddp_reducer_t *r, MPI_Request *requests, const int *peers, int n,
+                              const char *what, size_t bucket);
 
 #endif

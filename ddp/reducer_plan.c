@@ -137,8 +137,8 @@ static size_t nodes_of_machine(const ddp_reducer_t *r, int m, uint32_t *level, u
 }
 
 /* fast: ((s0 + s1) + s2) ...; exact: the tree */
-static ddp_status_t make_program(const ddp_reducer_t *r, const uint32_t *level, const uint32_t *index, size_t n,
-                                 ddp_program_t *program)
+static ddp_status_t make_program(const ddp_reducer_t *r, const uint32_t *level, const uint32_t *index,
+                                 size_t n, ddp_program_t *program)
 {
     if (r->params.reduction == DDP_REDUCTION_EXACT) {
         return ddp_tree_program_make(r->present, level, index, n, program->op, &program->length);
@@ -160,7 +160,8 @@ static size_t node_end(uint32_t level, uint32_t index)
 }
 
 /* One program for each node of this machine: the local sources that lie under it. */
-static ddp_status_t plan_machine_nodes(ddp_reducer_t *r, const uint32_t *level, const uint32_t *index, size_t n)
+static ddp_status_t plan_machine_nodes(ddp_reducer_t *r, const uint32_t *level, const uint32_t *index,
+                                       size_t n)
 {
     ddp_status_t status = DDP_OK;
     size_t       s      = 0;
@@ -173,7 +174,8 @@ static ddp_status_t plan_machine_nodes(ddp_reducer_t *r, const uint32_t *level, 
         if (r->params.reduction == DDP_REDUCTION_FAST) {
             s = r->n_sources;
         }
-        while (s < r->n_sources && node_end(r->node_level[s], r->node_index[s]) <= node_end(level[i], index[i])) {
+        while (s < r->n_sources &&
+               node_end(r->node_level[s], r->node_index[s]) <= node_end(level[i], index[i])) {
             s++;
         }
         program->n_sources = s - program->first_source;

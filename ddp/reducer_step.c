@@ -1,4 +1,5 @@
-/* The protocol of a step, on the host: which arena, which bucket is complete, what is submitted to which stream. */
+/* The protocol of a step, on the host: which arena, which bucket is complete, what is submitted to which
+ * stream. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -69,7 +70,8 @@ static ddp_status_t launch_end(ddp_reducer_t *r)
     return ddp_stream_submit(last, "end of step", ddp_reducer_end_work, &r, sizeof(r));
 }
 
-/* All gradients of the bucket are there for this micro-batch: merge subtrees; after the last one the bucket is final. */
+/* All gradients of the bucket are there for this micro-batch: merge subtrees; after the last one the bucket
+ * is final. */
 static ddp_status_t complete_bucket(ddp_reducer_t *r, size_t b)
 {
     ddp_status_t        status = DDP_OK;
@@ -165,15 +167,17 @@ out:
     return status;
 }
 
-ddp_status_t ddp_reducer_micro_begin(ddp_reducer_t *r, size_t micro_batch, float **grads_p, bool *accumulate_p)
+ddp_status_t ddp_reducer_micro_begin(ddp_reducer_t *r, size_t micro_batch, float **grads_p,
+                                     bool *accumulate_p)
 {
     ddp_status_t status = DDP_OK;
     uint32_t     arena  = 0;
 
-    DDP_REQUIRE(r->state == DDP_REDUCER_STEP, DDP_ERR_STATE, "micro_begin outside of a step, or inside a micro-batch");
+    DDP_REQUIRE(r->state == DDP_REDUCER_STEP, DDP_ERR_STATE,
+                "micro_begin outside of a step, or inside a micro-batch");
     DDP_REQUIRE(r->leaves_left > 0 && micro_batch == r->leaf, DDP_ERR_STATE,
-                "micro-batch %zu is not the next of this rank: its range is %zu to %zu, %zu are left", micro_batch,
-                r->first_leaf, r->first_leaf + r->n_leaves - 1, r->leaves_left);
+                "micro-batch %zu is not the next of this rank: its range is %zu to %zu, %zu are left",
+                micro_batch, r->first_leaf, r->first_leaf + r->n_leaves - 1, r->leaves_left);
     r->n_merges   = 0;
     r->accumulate = r->params.reduction == DDP_REDUCTION_FAST && micro_batch != r->first_leaf;
     if (r->params.reduction == DDP_REDUCTION_EXACT) {
@@ -207,7 +211,8 @@ ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *
     DDP_REQUIRE(r->state == DDP_REDUCER_FORWARD, DDP_ERR_STATE, "forward_done without micro_begin");
     r->state = DDP_REDUCER_BACKWARD;
     DDP_TRY(order(r->reduce, r->compute, r->compute_point));
-    DDP_TRY(ddp_stream_submit(r->reduce, "loss of a micro-batch", ddp_reducer_leaf_work, &args, sizeof(args)));
+    DDP_TRY(
+        ddp_stream_submit(r->reduce, "loss of a micro-batch", ddp_reducer_leaf_work, &args, sizeof(args)));
     for (size_t i = 0; i < r->params.n_tensors; i++) {
         r->used[i] = used[i] != 0;
         mine[i] |= r->used[i];
@@ -232,10 +237,12 @@ ddp_status_t ddp_reducer_ready(ddp_reducer_t *r, size_t tensor)
     ddp_status_t status = DDP_OK;
 
     DDP_REQUIRE(r->state == DDP_REDUCER_BACKWARD, DDP_ERR_STATE, "ready without forward_done");
-    DDP_REQUIRE(tensor < r->params.n_tensors, DDP_ERR_INVALID_ARG, "tensor %zu of %zu", tensor, r->params.n_tensors);
+    DDP_REQUIRE(tensor < r->params.n_tensors, DDP_ERR_INVALID_ARG, "tensor %zu of %zu", tensor,
+                r->params.n_tensors);
     DDP_REQUIRE(r->used[tensor], DDP_ERR_STATE, "gradient of '%s' is ready, but forward did not use it",
                 r->tensors[tensor].name);
-    DDP_REQUIRE(!r->is_ready[tensor], DDP_ERR_STATE, "gradient of '%s' is ready twice", r->tensors[tensor].name);
+    DDP_REQUIRE(!r->is_ready[tensor], DDP_ERR_STATE, "gradient of '%s' is ready twice",
+                r->tensors[tensor].name);
     mark_ready(r, tensor);
     DDP_TRY(advance(r));
 out:
@@ -268,7 +275,8 @@ static ddp_status_t check_sums(const ddp_reducer_t *r)
         return DDP_OK;
     }
     if (r->two_phase && r->sums.loss - r->sums.loss == 0) {
-        return ddp_fail(DDP_ERR_NOT_FINITE, "step %llu: gradient norm is %g; lower optimizer.lr, or train.nonfinite skip",
+        return ddp_fail(DDP_ERR_NOT_FINITE,
+                        "step %llu: gradient norm is %g; lower optimizer.lr, or train.nonfinite skip",
                         (unsigned long long)r->step, r->sums.grad_norm);
     }
     return ddp_fail(DDP_ERR_NOT_FINITE, "step %llu: loss is %g; lower optimizer.lr, or train.nonfinite skip",

@@ -1,7 +1,8 @@
 /*
- * The small vector of a step: loss and weight sums of every micro-batch and the used flags of every tensor. Each rank writes its
- * entries into the machine's table; between machines the first rank of each (its leader) exchanges them. It is complete
- * before any update of the step: the update needs the weight to divide by, and must not happen if a loss is not finite.
+ * The small vector of a step: loss and weight sums of every micro-batch and the used flags of every tensor.
+ * Each rank writes its entries into the machine's table; between machines the first rank of each (its leader)
+ * exchanges them. It is complete before any update of the step: the update needs the weight to divide by, and
+ * must not happen if a loss is not finite.
  */
 #include <math.h>
 #include <string.h>
@@ -94,7 +95,8 @@ static ddp_status_t start_exchange(ddp_reducer_t *r)
         r->sums_peer[r->n_sums_requests + 1] = leader;
         DDP_TRY_MPI(MPI_Irecv(r->sums_received + (size_t)m * r->sums_bytes, most, MPI_BYTE, leader, tag, mpi,
                               &r->sums_requests[r->n_sums_requests++]));
-        DDP_TRY_MPI(MPI_Isend(r->sums_send, bytes, MPI_BYTE, leader, tag, mpi, &r->sums_requests[r->n_sums_requests++]));
+        DDP_TRY_MPI(MPI_Isend(r->sums_send, bytes, MPI_BYTE, leader, tag, mpi,
+                              &r->sums_requests[r->n_sums_requests++]));
     }
 out:
     return status;
@@ -110,7 +112,8 @@ static ddp_status_t exchange(ddp_reducer_t *r)
         r->sums_stage = 1;
     }
     if (r->sums_stage == 1) {
-        DDP_TRY(ddp_reducer_test(r, r->sums_requests, r->sums_peer, r->n_sums_requests, "sums of its forward", (size_t)-1));
+        DDP_TRY(ddp_reducer_test(r, r->sums_requests, r->sums_peer, r->n_sums_requests, "sums of its forward",
+                                 (size_t)-1));
         for (int m = 0; m < r->machines; m++) {
             if (m != r->machine) {
                 unpack(r, m, r->sums_received + (size_t)m * r->sums_bytes);

@@ -1,8 +1,9 @@
 /*
- * Between machines. The blocks of a bucket are cut among machines; the part of machine k is summed there. The owner of a slice on one
- * machine sends the partial sums (nodes) of its blocks that other machines sum, sums its own share from everybody's nodes in
- * tree order, and sends that total to whoever owns those blocks on the other machines: reduce-scatter, then all-gather, among
- * owners. Slices differ where machines have different numbers of ranks, so both sides work from one plan of overlapping ranges.
+ * Between machines. The blocks of a bucket are cut among machines; the part of machine k is summed there. The
+ * owner of a slice on one machine sends the partial sums (nodes) of its blocks that other machines sum, sums
+ * its own share from everybody's nodes in tree order, and sends that total to whoever owns those blocks on
+ * the other machines: reduce-scatter, then all-gather, among owners. Slices differ where machines have
+ * different numbers of ranks, so both sides work from one plan of overlapping ranges.
  */
 #include <stdlib.h>
 
@@ -36,7 +37,8 @@ static range_t overlap(range_t a, range_t b)
 }
 
 /* Ranks of machine `m` whose slices overlap `wanted`, as parts; counts only if `parts` is NULL. */
-static size_t list_parts(const ddp_reducer_t *r, const ddp_bucket_range_t *bucket, int m, range_t wanted, ddp_part_t *parts)
+static size_t list_parts(const ddp_reducer_t *r, const ddp_bucket_range_t *bucket, int m, range_t wanted,
+                         ddp_part_t *parts)
 {
     const size_t blocks = bucket->count / DDP_BLOCK;
     const int    size   = ddp_comm_machine_size(r->comm, m);
@@ -79,12 +81,14 @@ static ddp_status_t plan_bucket(ddp_reducer_t *r, ddp_bucket_t *bucket)
     wire->home_blocks = home.end - home.first;
     wire->away        = calloc((size_t)r->size, sizeof(*wire->away));
     wire->home        = calloc((size_t)r->size, sizeof(*wire->home));
-    DDP_REQUIRE(wire->away != NULL && wire->home != NULL, DDP_ERR_NO_MEMORY, "no memory for the exchange plan");
+    DDP_REQUIRE(wire->away != NULL && wire->home != NULL, DDP_ERR_NO_MEMORY,
+                "no memory for the exchange plan");
     for (int m = 0; m < r->machines; m++) {
         if (m == r->machine) {
             continue;
         }
-        wire->n_away += list_parts(r, range, m, overlap(slice, cut(blocks, r->machines, m)), wire->away + wire->n_away);
+        wire->n_away +=
+            list_parts(r, range, m, overlap(slice, cut(blocks, r->machines, m)), wire->away + wire->n_away);
         wire->n_home += list_parts(r, range, m, home, wire->home + wire->n_home);
         others += most_nodes(r, m);
         most = most_nodes(r, m) > most ? most_nodes(r, m) : most;
@@ -93,8 +97,8 @@ static ddp_status_t plan_bucket(ddp_reducer_t *r, ddp_bucket_t *bucket)
     wire->requests     = calloc((wire->n_away + wire->n_home) * most + 1, sizeof(MPI_Request));
     wire->request_peer = calloc((wire->n_away + wire->n_home) * most + 1, sizeof(int));
     wire->received     = calloc(others * wire->home_blocks * DDP_BLOCK + 1, sizeof(float));
-    DDP_REQUIRE(wire->requests != NULL && wire->request_peer != NULL && wire->received != NULL, DDP_ERR_NO_MEMORY,
-                "no memory for partial sums of other machines");
+    DDP_REQUIRE(wire->requests != NULL && wire->request_peer != NULL && wire->received != NULL,
+                DDP_ERR_NO_MEMORY, "no memory for partial sums of other machines");
 out:
     return status;
 }
@@ -119,7 +123,8 @@ void ddp_reducer_wire_destroy(ddp_reducer_t *r)
     for (size_t b = 0; r->buckets != NULL && b < r->n_buckets; b++) {
         ddp_wire_t *wire = &r->buckets[b].wire;
 
-        /* After an error messages may still be on their way: memory that MPI writes to must not go back to the heap. */
+        /* After an error messages may still be on their way: memory that MPI writes to must not go back to
+         * the heap. */
         if (r->state != DDP_REDUCER_IDLE) {
             continue;
         }
@@ -131,7 +136,8 @@ void ddp_reducer_wire_destroy(ddp_reducer_t *r)
     }
 }
 
-ddp_status_t ddp_reducer_test(ddp_reducer_t *r, MPI_Request *requests, const int *peers, int n, const char *what, size_t bucket)
+ddp_status_t ddp_reducer_test(ddp_reducer_t *r, MPI_Request *requests, const int *peers, int n,
+                              const char *what, size_t bucket)
 {
     ddp_status_t status = DDP_OK;
     int          done   = 0;
@@ -147,7 +153,8 @@ out:
     return status;
 }
 
-static ddp_status_t post(ddp_reducer_t *r, ddp_wire_t *wire, bool send, float *data, const ddp_part_t *part, int tag)
+static ddp_status_t post(ddp_reducer_t *r, ddp_wire_t *wire, bool send, float *data, const ddp_part_t *part,
+                         int tag)
 {
     ddp_status_t status  = DDP_OK;
     MPI_Comm     mpi     = ddp_comm_data_mpi(r->comm);
@@ -241,7 +248,8 @@ ddp_status_t ddp_reducer_wire_work(void *args)
     int64_t                  start;
 
     if (wire->stage == 0) {
-        DDP_TRY(ddp_reducer_test(r, wire->requests, wire->request_peer, wire->n_requests, "partial sums", a->bucket));
+        DDP_TRY(ddp_reducer_test(r, wire->requests, wire->request_peer, wire->n_requests, "partial sums",
+                                 a->bucket));
         start = ddp_clock_ns();
         DDP_TRY(sum_and_send(r, wire, (int)(2 * a->bucket + 1)));
         wire->stage = 1;

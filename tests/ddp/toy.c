@@ -1,0 +1,315 @@
+#include "tests/ddp/toy.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/convert.h"
+#include "base/error.h"
+
+static const size_t shapes[TOY_TENSORS][2] = {{70, 900}, {900, 1}, {5, 1}, {1, 256}, {33, 41}, {3000, 1}};
+static const char  *names[TOY_TENSORS]     = {"a.weight", "a.bias", "scale", "block", "b.weight", "b.bias"};
+
+static uint32_t mix(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= UINT64_C(0xff51afd7ed558ccd);
+    x ^= x >> 33;
+    x *= UINT64_C(0xc4ceb9fe1a85ec53);
+    return (uint32_t)(x >> 33);
+}
+
+/* Also the initial parameters. */
+static float draw(const toy_t *toy, uint64_t key, size_t element)
+{
+    const uint32_t random = mix(key * 1000003 + element);
+
+    return toy->params.integers ? (float)(random % 17) - 8.0F : (float)random / 2147483648.0F - 0.5F;
+}
+
+float toy_gradient(const toy_t *toy, uint64_t step, size_t leaf, size_t tensor, size_t element)
+{
+    return draw(toy, (step * 977 + leaf) * 31 + tensor, element);
+}
+
+static int uses(const toy_t *toy, uint64_t step, size_t leaf, size_t tensor)
+{
+    return toy->params.uses == NULL || toy->params.uses(step, leaf, tensor);
+}
+
+static size_t part(const toy_t *toy, size_t samples, const size_t *sizes, size_t leaf)
+{
+    size_t first;
+    size_t count;
+
+    if (sizes != NULL) {
+        return sizes[leaf];
+    }
+    ddp_partition(samples, toy->params.micro_batches, leaf, &first, &count);
+    return count;
+}
+
+static ddp_loss_stats_t stats_of(const toy_t *toy, uint64_t step, size_t leaf, size_t n)
+{
+    const float weight = toy->params.weight == NULL ? (float)n : toy->params.weight(step, leaf, n);
+
+    return (ddp_loss_stats_t){(float)(leaf + 1) * weight, weight, 1.0F, (float)n};
+}
+
+ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
+{
+    ddp_status_t         status        = DDP_OK;
+    ddp_comm_params_t    comm_params   = DDP_COMM_PARAMS_INIT;
+    ddp_device_params_t  device_params = DDP_DEVICE_PARAMS_INIT;
+    ddp_reducer_params_t reducer       = params->reducer;
+
+    *toy                   = (toy_t){.params = *params};
+    comm_params.parent     = MPI_COMM_WORLD;
+    comm_params.timeout_ms = 20000;
+    device_params.isa      = ddp_isa_detect();
+    DDP_TRY(ddp_comm_create(&comm_params, &toy->comm));
+    DDP_TRY(ddp_device_create(&device_params, &toy->device));
+    ddp_comm_attach(toy->comm, toy->device);
+    DDP_TRY(ddp_stream_create(toy->device, "compute", &toy->compute));
+    for (size_t i = 0; i < TOY_TENSORS; i++) {
+        toy->tensors[i] =
+            (ddp_tensor_desc_t){.name = names[i], .ndim = 2, .shape = {shapes[i][0], shapes[i][1]}};
+    }
+    DDP_TRY(ddp_layout_make(toy->tensors, TOY_TENSORS, &toy->total));
+    reducer.comm          = toy->comm;
+    reducer.compute       = toy->compute;
+    reducer.tensors       = toy->tensors;
+    reducer.n_tensors     = TOY_TENSORS;
+    reducer.micro_batches = params->micro_batches;
+    DDP_TRY(ddp_reducer_create(&reducer, &toy->reducer));
+    toy->params.reducer = reducer;
+    toy->reference      = aligned_alloc(64, toy->total * sizeof(float));
+    toy->stats          = calloc(params->micro_batches, sizeof(*toy->stats));
+    memset(toy->reference, 0, toy->total * sizeof(float));
+    for (size_t s = 0; s < 2; s++) {
+        toy->slots[s] = aligned_alloc(64, toy->total * sizeof(float));
+        memset(toy->slots[s], 0, toy->total * sizeof(float));
+    }
+    for (size_t i = 0; i < TOY_TENSORS; i++) {
+        for (size_t e = 0; e < toy->tensors[i].count; e++) {
+            toy->reference[toy->tensors[i].offset + e] = draw(toy, 7 + i, e);
+        }
+    }
+    if (ddp_comm_local_rank(toy->comm) == 0) {
+        memcpy(ddp_reducer_values(toy->reducer), toy->reference, toy->total * sizeof(float));
+    }
+    DDP_TRY(ddp_reducer_publish(toy->reducer));
+out:
+    return status;
+}
+
+void toy_destroy(toy_t *toy)
+{
+    ddp_reducer_destroy(&toy->reducer);
+    ddp_stream_destroy(&toy->compute);
+    ddp_device_destroy(&toy->device);
+    ddp_comm_destroy(&toy->comm);
+    free(toy->reference);
+    free(toy->slots[0]);
+    free(toy->slots[1]);
+    free(toy->stats);
+}
+
+typedef struct read_args {
+    toy_t       *toy;
+    const float *values;
+    size_t       tensor;
+} read_args_t;
+
+/* Like a layer: the parameter must be the one of the last step, all of it. */
+static ddp_status_t read_work(void *args)
+{
+    const read_args_t       *a      = args;
+    const ddp_tensor_desc_t *tensor = &a->toy->tensors[a->tensor];
+
+    if (memcmp(a->values + tensor->offset, a->toy->reference + tensor->offset,
+               tensor->count * sizeof(float)) != 0) {
+        a->toy->bad_reads++;
+    }
+    return DDP_OK;
+}
+
+typedef struct write_args {
+    toy_t   *toy;
+    float   *grads;
+    uint64_t step;
+    size_t   leaf, tensor;
+    bool     accumulate;
+} write_args_t;
+
+static ddp_status_t write_work(void *args)
+{
+    const write_args_t      *a      = args;
+    const ddp_tensor_desc_t *tensor = &a->toy->tensors[a->tensor];
+    float                   *grad   = a->grads + tensor->offset;
+
+    for (size_t e = 0; e < tensor->count; e++) {
+        const float g = toy_gradient(a->toy, a->step, a->leaf, a->tensor, e);
+
+        grad[e] = a->accumulate ? grad[e] + g : g;
+    }
+    return DDP_OK;
+}
+
+typedef struct stats_args {
+    ddp_loss_stats_t *to;
+    ddp_loss_stats_t  value;
+} stats_args_t;
+
+static ddp_status_t stats_work(void *args)
+{
+    const stats_args_t *a = args;
+
+    *a->to = a->value;
+    return DDP_OK;
+}
+
+static ddp_status_t micro_step(toy_t *toy, size_t leaf, size_t n)
+{
+    ddp_status_t status            = DDP_OK;
+    float       *grads             = NULL;
+    bool         accumulate        = false;
+    uint8_t      used[TOY_TENSORS] = {0};
+    stats_args_t stats             = {&toy->stats[leaf], stats_of(toy, toy->step, leaf, n)};
+    read_args_t  read              = {toy, ddp_reducer_values(toy->reducer), 0};
+
+    DDP_TRY(ddp_reducer_micro_begin(toy->reducer, leaf, &grads, &accumulate));
+    for (size_t i = 0; i < TOY_TENSORS; i++) {
+        read.tensor = i;
+        DDP_TRY(ddp_stream_submit(toy->compute, "read", read_work, &read, sizeof(read)));
+        used[i] = (uint8_t)uses(toy, toy->step, leaf, i);
+    }
+    DDP_TRY(ddp_stream_submit(toy->compute, "stats", stats_work, &stats, sizeof(stats)));
+    DDP_TRY(ddp_reducer_forward_done(toy->reducer, &toy->stats[leaf], used));
+    for (size_t p = 0; p < TOY_TENSORS; p++) {
+        const size_t i     = TOY_TENSORS - 1 - p;
+        write_args_t write = {toy, grads, toy->step, leaf, i, accumulate};
+
+        if (used[i]) {
+            read.tensor = i;
+            DDP_TRY(ddp_stream_submit(toy->compute, "read", read_work, &read, sizeof(read)));
+            DDP_TRY(ddp_stream_submit(toy->compute, "write", write_work, &write, sizeof(write)));
+            DDP_TRY(ddp_reducer_ready(toy->reducer, i));
+        }
+    }
+    DDP_TRY(ddp_reducer_micro_end(toy->reducer));
+out:
+    return status;
+}
+
+ddp_status_t toy_step(toy_t *toy, float lr, size_t samples, const size_t *sizes, ddp_step_result_t *result_p)
+{
+    ddp_status_t status = DDP_OK;
+    ddp_step_t   step   = {lr, samples, sizes};
+    size_t       first;
+    size_t       count;
+
+    toy->step++;
+    DDP_TRY(ddp_reducer_step_begin(toy->reducer, &step));
+    if (ddp_comm_rank(toy->comm) == toy->params.rank_to_delay) {
+        usleep(20000);
+    }
+    ddp_reducer_range(toy->reducer, &first, &count);
+    for (size_t leaf = first; leaf < first + count && part(toy, samples, sizes, leaf) > 0; leaf++) {
+        DDP_TRY(micro_step(toy, leaf, part(toy, samples, sizes, leaf)));
+    }
+    DDP_TRY(ddp_reducer_step_end(toy->reducer, result_p));
+out:
+    return status;
+}
+
+/* Sum over leaves [low, high) of a tree that is `size` wide here; absent micro-batches were cut off by the
+ * caller. */
+static float tree_sum(const toy_t *toy, size_t low, size_t size, size_t leaves, size_t tensor, size_t element)
+{
+    float left;
+
+    if (size == 1) {
+        return uses(toy, toy->step, low, tensor) ? toy_gradient(toy, toy->step, low, tensor, element) : 0.0F;
+    }
+    left = tree_sum(toy, low, size / 2, leaves, tensor, element);
+    if (low + size / 2 >= leaves) {
+        return left;
+    }
+    return left + tree_sum(toy, low + size / 2, size / 2, leaves, tensor, element);
+}
+
+/* As torch.nn.utils.clip_grad_norm_, with the block sums of the library (kernels' tests check those). */
+static float clip_factor(toy_t *toy, float *sum, float scale)
+{
+    static const int32_t push_first[1] = {0};
+    double              *blocks        = calloc(toy->total / DDP_BLOCK, sizeof(double));
+    const float         *source        = sum;
+    ddp_tree_program_t   program       = {push_first, 1, &source, NULL};
+    double               squares       = 0;
+    double               factor;
+
+    ddp_tree_sum_sumsq(ddp_device_isa(toy->device), &program, sum, blocks, toy->total / DDP_BLOCK);
+    for (size_t b = 0; b < toy->total / DDP_BLOCK; b++) {
+        squares += blocks[b];
+    }
+    free(blocks);
+    factor = (double)toy->params.reducer.clip_norm / (sqrt(squares) * (double)scale + 1e-6);
+    return factor < 1 ? (float)((double)scale * factor) : scale;
+}
+
+void toy_reference_step(toy_t *toy, float lr, size_t samples, const size_t *sizes)
+{
+    static const int32_t push_first[1] = {0};
+    float               *sum           = aligned_alloc(64, toy->total * sizeof(float));
+    double               weight        = 0;
+    size_t               leaves        = 0;
+    size_t               width         = 1;
+    float                scale;
+
+    for (; leaves < toy->params.micro_batches && part(toy, samples, sizes, leaves) > 0; leaves++) {
+        weight += stats_of(toy, toy->step, leaves, part(toy, samples, sizes, leaves)).weight;
+    }
+    for (; width < leaves; width *= 2) {
+    }
+    memset(sum, 0, toy->total * sizeof(float));
+    for (size_t i = 0; i < TOY_TENSORS; i++) {
+        for (size_t e = 0; e < toy->tensors[i].count; e++) {
+            sum[toy->tensors[i].offset + e] = tree_sum(toy, 0, width, leaves, i, e);
+        }
+    }
+    scale = (float)(1.0 / weight);
+    if (toy->params.reducer.clip_norm > 0) {
+        scale = clip_factor(toy, sum, scale);
+    }
+    for (size_t i = 0; i < TOY_TENSORS; i++) {
+        const float       *source  = sum + toy->tensors[i].offset;
+        ddp_tree_program_t program = {push_first, 1, &source, NULL};
+        ddp_update_t       update  = {.config     = &toy->params.reducer.optim,
+                                      .lr         = lr,
+                                      .grad_scale = scale,
+                                      .step       = toy->steps[i] + 1,
+                                      .param      = toy->reference + toy->tensors[i].offset};
+        int                used    = 0;
+
+        for (size_t s = 0; s < ddp_optim_slots(&toy->params.reducer.optim); s++) {
+            update.slot[s] = toy->slots[s] + toy->tensors[i].offset;
+        }
+        for (size_t leaf = 0; leaf < leaves; leaf++) {
+            used |= uses(toy, toy->step, leaf, i);
+        }
+        if (used) {
+            ddp_tree_update(ddp_device_isa(toy->device), &program, &update,
+                            ddp_block_round(toy->tensors[i].count) / DDP_BLOCK);
+            toy->steps[i]++;
+        }
+    }
+    free(sum);
+}
+
+bool toy_equals_reference(const toy_t *toy)
+{
+    return toy->bad_reads == 0 &&
+           memcmp(ddp_reducer_values(toy->reducer), toy->reference, toy->total * sizeof(float)) == 0;
+}
