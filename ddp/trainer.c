@@ -1,0 +1,151 @@
+#include "ddp/trainer.h"
+
+#include <stdlib.h>
+
+#include "base/convert.h"
+#include "base/error.h"
+#include "nn/params.h"
+#include "nn/tape.h"
+
+struct ddp_trainer {
+    ddp_trainer_params_t params;
+    ddp_tape_t          *tape;    /* owned */
+    ddp_reducer_t       *reducer; /* owned */
+    uint8_t             *used;    /* owned, [tensors] */
+    uint64_t             step;
+};
+
+static ddp_status_t on_ready(void *reducer, size_t tensor)
+{
+    return ddp_reducer_ready(reducer, tensor);
+}
+
+static ddp_status_t make_tape(ddp_trainer_t *t)
+{
+    ddp_status_t      status = DDP_OK;
+    ddp_tape_params_t params = DDP_TAPE_PARAMS_INIT;
+
+    DDP_REQUIRE(t->params.forward != NULL, DDP_ERR_INVALID_ARG, "a trainer needs a forward function");
+    t->used = calloc(ddp_params_count(t->params.params), 1);
+    DDP_REQUIRE(t->used != NULL, DDP_ERR_NO_MEMORY, "no memory for a trainer");
+    params.stream = t->params.reducer.compute;
+    params.params = t->params.params;
+    DDP_TRY(ddp_tape_create(&params, &t->tape));
+out:
+    return status;
+}
+
+/* One copy of the parameters for each machine: its first rank draws them. */
+static ddp_status_t initialize(ddp_trainer_t *t)
+{
+    ddp_status_t  status = DDP_OK;
+    ddp_stream_t *stream = t->params.reducer.compute;
+
+    ddp_params_bind(t->params.params, ddp_reducer_values(t->reducer), NULL);
+    if (ddp_comm_local_rank(t->params.reducer.comm) == 0) {
+        DDP_TRY(ddp_params_initialize(t->params.params, stream, t->params.seed));
+        DDP_TRY(ddp_stream_synchronize(stream, -1));
+    }
+out:
+    return status;
+}
+
+ddp_status_t ddp_trainer_create(const ddp_trainer_params_t *params, ddp_trainer_t **trainer_p)
+{
+    ddp_status_t   status = DDP_OK;
+    ddp_trainer_t *t      = NULL;
+    ddp_comm_t    *comm   = NULL;
+
+    DDP_REQUIRE(params != NULL && params->struct_size == sizeof(*params) && params->reducer.comm != NULL,
+                DDP_ERR_INVALID_ARG,
+                "trainer parameters were not made with DDP_TRAINER_PARAMS_INIT, or lack a communicator");
+    comm = params->reducer.comm;
+    t    = calloc(1, sizeof(*t));
+    DDP_TRY(
+        ddp_comm_agree(comm, t != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for a trainer")));
+    t->params                   = *params;
+    t->params.reducer.tensors   = ddp_params_descs(params->params);
+    t->params.reducer.n_tensors = ddp_params_count(params->params);
+    DDP_TRY(ddp_comm_agree(comm, make_tape(t)));
+    DDP_TRY(ddp_reducer_create(&t->params.reducer, &t->reducer));
+    ddp_tape_set_ready(t->tape, on_ready, t->reducer);
+    DDP_TRY(ddp_comm_agree(comm, initialize(t)));
+    DDP_TRY(ddp_reducer_publish(t->reducer));
+    *trainer_p = t;
+    t          = NULL;
+out:
+    ddp_trainer_destroy(&t);
+    return status;
+}
+
+void ddp_trainer_destroy(ddp_trainer_t **trainer_p)
+{
+    ddp_trainer_t *t = trainer_p != NULL ? *trainer_p : NULL;
+
+    if (t == NULL) {
+        return;
+    }
+    ddp_reducer_destroy(&t->reducer);
+    ddp_tape_destroy(&t->tape);
+    free(t->used);
+    free(t);
+    *trainer_p = NULL;
+}
+
+static ddp_status_t micro_step(ddp_trainer_t *t, const ddp_micro_t *micro)
+{
+    ddp_status_t     status = DDP_OK;
+    ddp_tape_begin_t begin  = {
+         .training = true, .seed = t->params.seed, .step = t->step, .first_row = micro->first_row};
+    ddp_loss_stats_t *stats = NULL;
+    float            *grads = NULL;
+
+    DDP_TRY(ddp_reducer_micro_begin(t->reducer, micro->micro_batch, &grads, &begin.accumulate_grads));
+    ddp_params_bind(t->params.params, NULL, grads);
+    DDP_TRY(ddp_tape_begin(t->tape, &begin));
+    DDP_TRY(t->params.forward(t->params.ctx, t->tape, micro, &stats));
+    ddp_tape_used(t->tape, t->used);
+    DDP_TRY(ddp_reducer_forward_done(t->reducer, stats, t->used));
+    DDP_TRY(ddp_tape_backward(t->tape));
+    DDP_TRY(ddp_reducer_micro_end(t->reducer));
+out:
+    return status;
+}
+
+ddp_status_t ddp_trainer_step(ddp_trainer_t *t, const ddp_step_t *step, ddp_step_result_t *result_p)
+{
+    ddp_status_t status = DDP_OK;
+    ddp_micro_t  micro  = {.step = t->step};
+    size_t       first;
+    size_t       count;
+
+    DDP_TRY(ddp_reducer_step_begin(t->reducer, step));
+    ddp_reducer_range(t->reducer, &first, &count);
+    for (size_t v = 0; v < first + count; v++) {
+        const size_t before = micro.first_row + micro.n;
+
+        micro.micro_batch = v;
+        ddp_partition(step->samples, t->params.reducer.micro_batches, v, &micro.first_row, &micro.n);
+        if (step->part_samples != NULL) {
+            micro.first_row = before;
+            micro.n         = step->part_samples[v];
+        }
+        if (v >= first && micro.n > 0) {
+            DDP_TRY(micro_step(t, &micro));
+        }
+    }
+    DDP_TRY(ddp_reducer_step_end(t->reducer, result_p));
+    t->step++;
+out:
+    return status;
+}
+
+ddp_reducer_t *ddp_trainer_reducer(ddp_trainer_t *trainer)
+{
+    return trainer->reducer;
+}
+
+ddp_tape_t *ddp_trainer_tape(ddp_trainer_t *trainer)
+{
+    return trainer->tape;
+}

@@ -1,0 +1,71 @@
+/**
+ * @file The training step of a model on a tape: tape and reducer put together. A program with its own
+ * gradients uses ddp/reducer.h alone.
+ */
+#ifndef DDP_TRAINER_H_
+#define DDP_TRAINER_H_
+
+#include "ddp/reducer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* From nn/params.h and nn/tape.h, which a program that calls this includes itself. */
+struct ddp_params;
+struct ddp_tape;
+
+typedef struct ddp_trainer ddp_trainer_t;
+
+/** The part of the global batch that one forward is about. */
+typedef struct ddp_micro {
+    uint64_t step;        /* from 0 */
+    size_t   micro_batch; /* 0 .. V - 1 */
+    size_t   first_row;   /* position of its first sample in the global batch */
+    size_t   n;           /* samples, > 0 */
+} ddp_micro_t;
+
+/**
+ * Run one micro-batch's forward on the tape, ending with a loss of nn/layers.h.
+ * @param [in]  micro    whose samples; what the tape reads of them must stay valid until the step ends
+ * @param [out] stats_p  as the loss gave it
+ */
+typedef ddp_status_t ddp_forward_fn_t(void *ctx, struct ddp_tape *tape, const ddp_micro_t *micro,
+                                      ddp_loss_stats_t **stats_p);
+
+typedef struct ddp_trainer_params {
+    size_t             struct_size;
+    struct ddp_params *params;  /* borrowed; finished */
+    uint64_t           seed;    /* of initial values and dropout */
+    ddp_forward_fn_t  *forward; /* required */
+    void              *ctx;     /* of forward; borrowed */
+    ddp_reducer_params_t
+        reducer; /* comm, compute, micro_batches, optimizer ...; tensors are taken from `params` */
+} ddp_trainer_params_t;
+#define DDP_TRAINER_PARAMS_INIT                                                                              \
+    {                                                                                                        \
+        .struct_size = sizeof(ddp_trainer_params_t), .reducer = DDP_REDUCER_PARAMS_INIT                      \
+    }
+
+/** Collective. Makes tape and reducer, and gives every rank the initial parameters. */
+DDP_API ddp_status_t ddp_trainer_create(const ddp_trainer_params_t *params,
+                                        ddp_trainer_t             **trainer_p) DDP_NODISCARD;
+DDP_API void         ddp_trainer_destroy(ddp_trainer_t **trainer_p);
+
+/**
+ * One step: this rank's micro-batches forward and backward, reduction and update. Collective, blocking.
+ * Errors as ddp_reducer_step_end(), or what forward returned: the trainer can then only be destroyed.
+ */
+DDP_API ddp_status_t ddp_trainer_step(ddp_trainer_t *trainer, const ddp_step_t *step,
+                                      ddp_step_result_t *result_p) DDP_NODISCARD;
+
+/** Borrowed from the trainer. The tape serves for evaluation between steps too (after ddp_reducer_finish()).
+ */
+DDP_API ddp_reducer_t   *ddp_trainer_reducer(ddp_trainer_t *trainer);
+DDP_API struct ddp_tape *ddp_trainer_tape(ddp_trainer_t *trainer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
