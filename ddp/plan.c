@@ -1,4 +1,4 @@
-#include "ddp/plan.h"
+#include "ddp/plan_internal.h"
 
 #include <stdlib.h>
 

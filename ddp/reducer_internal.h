@@ -5,7 +5,7 @@
 #include <mpi.h>
 
 #include "ddp/comm_internal.h"
-#include "ddp/plan.h"
+#include "ddp/plan_internal.h"
 #include "ddp/reducer.h"
 
 /** The part of one tensor that lies in this rank's slice of a bucket. */

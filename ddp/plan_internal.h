@@ -2,8 +2,8 @@
  * @file What the reducer knows before step 1: buckets, micro-batch ranges, and which arena holds which
  * subtree. Private; pure functions.
  */
-#ifndef DDP_PLAN_H_
-#define DDP_PLAN_H_
+#ifndef DDP_PLAN_INTERNAL_H_
+#define DDP_PLAN_INTERNAL_H_
 
 #include "ddp/reducer.h"
 
