@@ -66,7 +66,7 @@ ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
 
     *toy                   = (toy_t){.params = *params};
     comm_params.parent     = MPI_COMM_WORLD;
-    comm_params.timeout_ms = 20000;
+    comm_params.timeout_ms = params->timeout_ms;
     device_params.isa      = ddp_isa_detect();
     DDP_TRY(ddp_comm_create(&comm_params, &toy->comm));
     DDP_TRY(ddp_device_create(&device_params, &toy->device));

@@ -18,11 +18,12 @@ typedef struct toy_params {
     int (*uses)(uint64_t step, size_t leaf, size_t tensor);
     /* weight sum of a micro-batch; NULL: its number of samples */
     float (*weight)(uint64_t step, size_t leaf, size_t samples);
+    int timeout_ms;    /* of the communicator */
     int rank_to_delay; /* sleeps a little in every step; -1: none */
 } toy_params_t;
 #define TOY_PARAMS_INIT                                                                                      \
     {                                                                                                        \
-        .micro_batches = 8, .reducer = DDP_REDUCER_PARAMS_INIT, .rank_to_delay = -1                          \
+        .micro_batches = 8, .reducer = DDP_REDUCER_PARAMS_INIT, .timeout_ms = 20000, .rank_to_delay = -1     \
     }
 
 typedef struct toy {
