@@ -2,7 +2,7 @@
 
 add_library(ddp_options INTERFACE)
 target_compile_options(ddp_options INTERFACE
-    -Wall -Wextra -Wno-format-truncation -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
+    -Wall -Wextra $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation> -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
     # -std=c11 alone switches contraction off; the same on every path, or bits differ between them.
     -ffp-contract=fast -fno-math-errno -fno-trapping-math)
 # Linux is the platform: memfd_create, pidfd_open, madvise.
