@@ -32,8 +32,15 @@ tables = {
     ),
     "torch_step": rates(lambda o: s.StepLR(o, step_size=3, gamma=0.5)),
 }
-lines = ["/** @file Learning rates of PyTorch; written by tests/data/make_schedules.py. */"]
+guard = "DDP_TESTS_SCHEDULE_VALUES_H_"
+lines = [
+    "/** @file Learning rates of PyTorch; written by tests/data/make_schedules.py, then formatted. */",
+    f"#ifndef {guard}",
+    f"#define {guard}",
+    "",
+]
 for name, values in tables.items():
     lines.append(f"static const double {name}[{STEPS}] = {{{', '.join(repr(v) for v in values)}}};")
+lines += ["", "#endif"]
 path = pathlib.Path(__file__).resolve().parent.parent / "nn" / "schedule_values.h"
 path.write_text("\n".join(lines) + "\n")

@@ -1,4 +1,7 @@
-/** @file Learning rates of PyTorch; written by tests/data/make_schedules.py. */
+/** @file Learning rates of PyTorch; written by tests/data/make_schedules.py, then formatted. */
+#ifndef DDP_TESTS_SCHEDULE_VALUES_H_
+#define DDP_TESTS_SCHEDULE_VALUES_H_
+
 static const double torch_warmup[10] = {0.025, 0.05, 0.07500000000000001, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1};
 static const double torch_linear[10] = {
     0.1,     0.09062500000000001,  0.08125000000000002,  0.07187500000000001, 0.0625, 0.053125,
@@ -24,3 +27,5 @@ static const double torch_warmup_cosine[10] = {0.03333333333333333,
                                                0.01602885682970026,
                                                0.01};
 static const double torch_step[10]          = {0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.025, 0.025, 0.025, 0.0125};
+
+#endif
