@@ -15,7 +15,7 @@ typedef enum ddp_model_kind { DDP_MODEL_MLP = 0, DDP_MODEL_CNN = 1 } ddp_model_k
 typedef struct ddp_model_config {
     ddp_model_kind_t kind;
     size_t           height, width, channels, classes; /* of the data */
-    size_t           n_hidden;                         /* mlp: hidden layers; default 512, 512 */
+    size_t           n_hidden;                         /* mlp: hidden layers; 0: one linear layer */
     size_t           hidden[DDP_MLP_MAX_HIDDEN];
     float            dropout; /* mlp: after each hidden layer; cnn: before the last layer */
 } ddp_model_config_t;

@@ -265,6 +265,7 @@ void nn_check_program(const nn_program_t *program, ddp_isa_t isa, uint64_t seed,
                      (const double *const *)copies.masks, reference);
     ck_assert_msg(reference->margin > MIN_MARGIN, "margin %g is too small, choose another seed",
                   reference->margin);
+    ck_assert(values[0]->grad == NULL && !values[0]->has_grad); /* nobody wants the gradient of an input */
     check_forward(values[program->n_steps], stats, reference);
     for (size_t i = 0; i < program->n_params; i++) {
         check_param(program, &world, input, &copies, i, every, tolerance);

@@ -235,6 +235,63 @@ START_TEST(gradients_through_dropout_equal_differences_with_its_mask)
 }
 END_TEST
 
+/** A world with one parameter, for layers that have none. */
+static void open_small_world(nn_world_t *world)
+{
+    size_t index;
+
+    nn_world_open(world, ddp_isa_detect());
+    ck_assert_int_eq(
+        ddp_params_add(world->params, "a", 1, (const size_t[]){1}, (ddp_init_t){DDP_INIT_ZERO, 0}, &index),
+        DDP_OK);
+    ck_assert_int_eq(ddp_params_finish(world->params), DDP_OK);
+    nn_world_start(world, 1);
+}
+
+/** Values of each dropout in a forward at `begin`. */
+static void run_dropouts(nn_world_t *world, const ddp_tape_begin_t *begin, float *ones, ddp_tensor_t *y[2])
+{
+    ddp_tensor_t *x = NULL;
+
+    ck_assert_int_eq(ddp_tape_begin(world->tape, begin), DDP_OK);
+    ck_assert_int_eq(ddp_tape_input(world->tape, ones, 2, (const size_t[]){4, 64}, &x), DDP_OK);
+    ck_assert_int_eq(ddp_nn_dropout(world->tape, x, 0.5F, &y[0]), DDP_OK);
+    ck_assert_int_eq(ddp_nn_dropout(world->tape, x, 0.5F, &y[1]), DDP_OK);
+    nn_world_wait(world);
+}
+
+START_TEST(each_dropout_of_a_forward_draws_its_own_numbers_and_rows_keep_theirs)
+{
+    ddp_tape_begin_t begin = {.training = true, .seed = 4, .step = 1, .first_row = 12};
+    nn_world_t       world;
+    float            ones[256], first[256], second[256];
+    ddp_tensor_t    *y[2];
+
+    for (size_t i = 0; i < 256; i++) {
+        ones[i] = 1;
+    }
+    open_small_world(&world);
+    run_dropouts(&world, &begin, ones, y);
+    memcpy(first, y[0]->data, sizeof(first));
+    memcpy(second, y[1]->data, sizeof(second));
+    ck_assert_mem_ne(first, second, sizeof(first));
+    run_dropouts(&world, &begin, ones, y); /* the same forward again: the same numbers */
+    ck_assert_mem_eq(first, y[0]->data, sizeof(first));
+    ck_assert_mem_eq(second, y[1]->data, sizeof(second));
+    begin.first_row += 2; /* row 2 of the old batch is row 0 of this one */
+    run_dropouts(&world, &begin, ones, y);
+    ck_assert_mem_eq(first + 128, y[0]->data, 128 * sizeof(float));
+    begin.step++;
+    run_dropouts(&world, &begin, ones, y);
+    ck_assert_mem_ne(first + 128, y[0]->data, 128 * sizeof(float));
+    begin.training = false;
+    run_dropouts(&world, &begin, ones, y);
+    ck_assert_mem_eq(ones, y[0]->data, sizeof(ones));
+    ck_assert_ptr_eq(y[0], y[1]); /* nothing was copied */
+    nn_world_close(&world);
+}
+END_TEST
+
 /* A value that is used by three layers, once twice by the same one. */
 START_TEST(gradients_of_a_value_used_several_times_add_up)
 {
@@ -347,6 +404,30 @@ START_TEST(gradients_of_convolutions_that_share_a_kernel_or_a_bias_add_up)
 }
 END_TEST
 
+START_TEST(a_label_out_of_range_is_reported_by_the_stream)
+{
+    static const int32_t   bad[] = {0, 1, 9, 3, 4, 0};
+    const ddp_tape_begin_t begin = {.training = true};
+    float                  data[6 * 5];
+    ddp_loss_stats_t      *stats = NULL;
+    ddp_tensor_t          *x     = NULL;
+    nn_world_t             world;
+    ddp_status_t           status;
+
+    nn_noise(data, 30, 1);
+    open_small_world(&world);
+    ck_assert_int_eq(ddp_tape_begin(world.tape, &begin), DDP_OK);
+    ck_assert_int_eq(ddp_tape_input(world.tape, data, 2, (const size_t[]){6, 5}, &x), DDP_OK);
+    status = ddp_nn_cross_entropy(world.tape, x, bad, NULL, -1, &stats);
+    status = status == DDP_OK ? ddp_stream_synchronize(world.stream, 1000) : status;
+    ck_assert_int_eq(status, DDP_ERR_INVALID_ARG);
+    ddp_tape_destroy(&world.tape);
+    ddp_params_destroy(&world.params);
+    ddp_stream_destroy(&world.stream);
+    ddp_device_destroy(&world.device);
+}
+END_TEST
+
 static void expect_line(ddp_status_t status, const char *line)
 {
     ck_assert_int_eq(status, DDP_ERR_INVALID_ARG);
@@ -407,10 +488,12 @@ int main(void)
     tcase_add_test(tcase, flattening_images_of_one_pixel_or_one_channel_copies_nothing);
     tcase_add_test(tcase, gradients_pass_through_a_flatten_that_is_a_view);
     tcase_add_test(tcase, gradients_through_dropout_equal_differences_with_its_mask);
+    tcase_add_test(tcase, each_dropout_of_a_forward_draws_its_own_numbers_and_rows_keep_theirs);
     tcase_add_test(tcase, gradients_of_a_value_used_several_times_add_up);
     tcase_add_test(tcase, gradients_of_images_used_several_times_add_up);
     tcase_add_test(tcase, gradients_of_a_parameter_used_several_times_add_up);
     tcase_add_test(tcase, gradients_of_convolutions_that_share_a_kernel_or_a_bias_add_up);
+    tcase_add_test(tcase, a_label_out_of_range_is_reported_by_the_stream);
     tcase_add_test(tcase, shapes_that_do_not_fit_are_named_with_both_sides);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);

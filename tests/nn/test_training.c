@@ -250,10 +250,6 @@ static void check_kept_step(const run_t *run, size_t k)
                   ddp_isa_name(run->isa), step, ours, bound);
     ck_assert_msg(loss_error <= loss_bound, "%s on %s, step %zu: loss off by %g, bound %g", run->kind,
                   ddp_isa_name(run->isa), step, loss_error, loss_bound);
-    if (getenv("DDP_TEST_SHOW") != NULL) {
-        printf("%s %s step %zu: weights %.2g of %.2g, loss %.2g of %.2g\n", run->kind, ddp_isa_name(run->isa),
-               step, ours, bound, loss_error, loss_bound);
-    }
 }
 
 static void train(run_t run, const ddp_model_config_t *config)
