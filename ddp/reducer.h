@@ -119,7 +119,7 @@ DDP_API ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *reducer, const ddp_st
  * replace */
 DDP_API ddp_status_t ddp_reducer_micro_begin(ddp_reducer_t *reducer, size_t micro_batch, float **grads_p,
                                              bool *accumulate_p) DDP_NODISCARD;
-/** @param [in] stats  device, read in stream order; valid until the step ends. @param [in] used  host,
+/** @param [in] stats  device, read in order of the compute stream. @param [in] used  host,
  * [n_tensors], copied */
 DDP_API ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *reducer, const ddp_loss_stats_t *stats,
                                               const uint8_t *used) DDP_NODISCARD;

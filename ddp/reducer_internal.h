@@ -160,7 +160,7 @@ struct ddp_reducer {
 ddp_status_t ddp_reducer_plan_memory(ddp_reducer_t *r);
 ddp_status_t ddp_reducer_plan_sources(ddp_reducer_t *r, size_t present);
 
-/* reducer_sums.c: work on the reduce stream */
+/* reducer_sums.c: work on the compute stream, and on the reduce stream */
 ddp_status_t ddp_reducer_leaf_work(void *args);
 ddp_status_t ddp_reducer_sums_work(void *args);
 typedef struct ddp_leaf_args {

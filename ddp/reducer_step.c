@@ -210,9 +210,9 @@ ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *
 
     DDP_REQUIRE(r->state == DDP_REDUCER_FORWARD, DDP_ERR_STATE, "forward_done without micro_begin");
     r->state = DDP_REDUCER_BACKWARD;
-    DDP_TRY(order(r->reduce, r->compute, r->compute_point));
+    /* on the compute stream: the next micro-batch may use the same memory for its sums */
     DDP_TRY(
-        ddp_stream_submit(r->reduce, "loss of a micro-batch", ddp_reducer_leaf_work, &args, sizeof(args)));
+        ddp_stream_submit(r->compute, "loss of a micro-batch", ddp_reducer_leaf_work, &args, sizeof(args)));
     for (size_t i = 0; i < r->params.n_tensors; i++) {
         r->used[i] = used[i] != 0;
         mine[i] |= r->used[i];
@@ -225,6 +225,7 @@ ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *
         mark_ready(r, i);
     }
     if (r->leaves_left == 1) {
+        DDP_TRY(order(r->reduce, r->compute, r->compute_point));
         DDP_TRY(ddp_stream_submit(r->reduce, "sums", ddp_reducer_sums_work, &r, sizeof(r)));
     }
     DDP_TRY(advance(r));
