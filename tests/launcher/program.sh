@@ -1,0 +1,327 @@
+#!/bin/sh
+# The whole program, as a user starts it: exit status, lines, files, and the same weights on any number of ranks.
+# Usage: sh program.sh CASE DDPTRAIN MPIRUN [mpirun option...]
+set -u
+
+case=$1
+program=$2
+shift 2
+mpirun=$*
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+failed=0
+
+# A run small enough for a second: 8 micro-batches, a short last batch, dropout and clipping on.
+small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=130 --set train.batch=60
+    --set train.micro_batch=8 --set train.steps=6 --set model.kind=mlp --set model.hidden=[24,16]
+    --set model.dropout=0.2 --set optimizer.clip_norm=1 --log error"
+
+fail()
+{
+    echo "FAILED: $*"
+    failed=1
+}
+
+# run STATUS COMMAND...: stdout into out, stderr into err; the exit status must be STATUS.
+run()
+{
+    wanted=$1
+    shift
+    "$@" >out 2>err
+    got=$?
+    if [ "$got" -ne "$wanted" ]; then
+        fail "exit status $got instead of $wanted: $*"
+        cat out err
+    fi
+}
+
+# ranks N STATUS ARGUMENT...: the program on N ranks.
+ranks()
+{
+    np=$1
+    status=$2
+    shift 2
+    run "$status" $mpirun -np "$np" "$program" "$@"
+}
+
+# says TEXT: err holds exactly one line of ddptrain, and TEXT is in it.
+says()
+{
+    count=$(grep -c '^ddptrain' err)
+    if [ "$count" -ne 1 ] || ! grep '^ddptrain' err | grep -q -F -e "$1"; then
+        fail "'$1' expected in exactly one line, got $count:"
+        cat err
+    fi
+}
+
+holds()
+{
+    grep -q -e "$2" "$1" || { fail "'$2' is not in $1:"; cat "$1"; }
+}
+
+weights()
+{
+    sed -n '$s/^weights //p' out
+}
+
+usage()
+{
+    run 0 "$program" --help
+    holds out 'mpirun -np 2 ddptrain'
+    holds out 'Exit status: 0 done, 1 failed, 2 wrong usage'
+    run 0 "$program" --version
+    holds out '^ddptrain [0-9]'
+    run 0 "$program" --help-config
+    holds out '  micro_batch: auto'
+    cp out run.yaml
+    run 2 "$program" --dryrun
+    says "unknown option '--dryrun'; did you mean '--dry-run'?"
+    run 2 "$program" trian
+    says "did you mean 'train'?"
+    printf 'train:\n  modle: 5\n' >bad.yaml
+    run 2 "$program" bad.yaml
+    says "bad.yaml:2:3: unknown key 'modle' in 'train'"
+    run 2 "$program" --set train.batch=frog
+    says "train.batch is 'frog'"
+    run 2 "$program" missing.yaml
+    says 'missing.yaml: No such file or directory'
+    for np in 1 2; do
+        ranks $np 0 --help
+        [ "$(grep -c '^Usage' out)" -eq 1 ] || fail "--help on $np ranks is not there once"
+        ranks $np 2 --dryrun
+        says "unknown option '--dryrun'"
+        ranks $np 2 bad.yaml
+        says "bad.yaml:2:3: unknown key 'modle' in 'train'"
+        ranks $np 2 $small --set optimizer.lr=-1
+        says "optimizer.lr is '-1'"
+    done
+    SLURM_NTASKS=4 run 2 "$program" $small
+    says '4 tasks, but MPI joins 1'
+}
+
+# Each rank reads its own file and options; differences are named.
+mismatch()
+{
+    run 2 $mpirun -np 1 "$program" $small : -np 1 "$program" $small --set optimizer.lr=0.5
+    says 'optimizer.lr'
+    run 2 $mpirun -np 1 "$program" $small : -np 1 "$program" $small --set optimizer.lr=frog
+    says "optimizer.lr is 'frog'"
+}
+
+too_many_ranks()
+{
+    ranks 3 2 $small --set train.batch=60 --set train.micro_batch=30
+    says '3 ranks, but train.batch 60 makes 2 micro-batches of train.micro_batch 30: start at most 2 ranks, or --set train.micro_batch=29'
+    ranks 3 0 $small --set train.micro_batch=29
+    ranks 3 2 $small --set train.batch=2 --set train.micro_batch=1
+    says 'set train.batch to 3 or more'
+}
+
+folders()
+{
+    run 0 "$program" $small --out here/there
+    holds here/there/metrics.jsonl '"event":"end"'
+    run 0 "$program" --dry-run here/there/config.yaml
+    run 1 "$program" $small --out here/there
+    says 'here/there'
+    ranks 2 1 $small --out here/there
+    says 'here/there'
+    run 0 "$program" $small
+    run 0 "$program" $small
+    [ -f runs/mlp-shapes/metrics.jsonl ] && [ -f runs/mlp-shapes-2/metrics.jsonl ] || fail 'no numbered folder'
+    : >file
+    ranks 2 1 $small --out file/below
+    says 'file'
+    if [ "$(id -u)" -ne 0 ]; then
+        mkdir locked && chmod 555 locked
+        ranks 2 1 $small --out locked/run
+        says 'locked'
+    fi
+    run 1 "$program" $small --set data.kind=idx --set data.path=/nowhere
+    says '/nowhere'
+    ranks 2 1 $small --set data.kind=idx --set data.path=/nowhere
+    says '/nowhere'
+}
+
+# The files of a run: events and their fields, one JSON object a line; the last line on stdout is the weights.
+files()
+{
+    ranks 2 0 $small --set train.log_every=2 --out run
+    [ "$(sed -n '$p' out | cut -c1-8)" = 'weights ' ] || fail 'the last line on stdout is not the weights'
+    weights=$(weights)
+    [ ${#weights} -eq 32 ] || fail "weights '$weights' are not 32 digits"
+    holds run/metrics.jsonl "\"weights\":\"$weights\""
+    head -1 run/metrics.jsonl >first
+    holds first '^{"event":"start",'
+    holds first '"ranks":2'
+    holds first '"train.micro_batch":"8"'
+    [ "$(grep -c '^{"event":"step",' run/metrics.jsonl)" -eq 4 ] || fail 'steps 1, 2, 4, 6 expected'
+    [ "$(grep -c '^{"event":"eval",' run/metrics.jsonl)" -eq 2 ] || fail 'evaluation after steps 4 and 6 expected'
+    grep '"event":"step"' run/metrics.jsonl >steps
+    for field in step epoch loss lr grad_norm step_ms samples_per_s exposed_comm_ms comm_ms data_wait_ms; do
+        [ "$(grep -c "\"$field\":-\{0,1\}[0-9]" steps)" -eq 4 ] || fail "field $field is missing in step events"
+    done
+    for field in loss accuracy; do
+        grep '"event":"eval"' run/metrics.jsonl | grep -q "\"$field\":[0-9]" || fail "$field is missing in eval"
+    done
+    for field in steps seconds first_step_ms peak_rss_mb pss_mb; do
+        grep '"event":"end"' run/metrics.jsonl | grep -q "\"$field\":[0-9]" || fail "$field is missing in end"
+    done
+    holds run/config.yaml '  micro_batch: 8'
+    holds run/config.yaml '  hidden: \[24, 16\]'
+    run 0 "$program" run/config.yaml --log error --out again
+    [ "$(weights)" = "$weights" ] || fail 'config.yaml of a run does not give the same weights'
+    [ -s err ] && fail 'lines on stderr with --log error'
+    # stdout that cannot be written is a failure
+    if [ -c /dev/full ]; then
+        "$program" $small --out full >/dev/full 2>err
+        [ $? -eq 1 ] || fail 'weights that cannot be written are no success'
+        says 'stdout'
+    fi
+}
+
+dry()
+{
+    for np in 1 3; do
+        ranks $np 0 $small --dry-run
+        holds out '^  batch: 60'
+        holds out '^  micro_batch: 8'
+        # 784 x 24 + 24, 24 x 16 + 16, 16 x 10 + 10 parameters
+        holds out '^fc1 .* 18840$'
+        holds out '^fc2 .* 400$'
+        holds out '^fc3 .* 170$'
+        holds out '^total .* 19410$'
+        holds out '^# buckets'
+        holds out '^# memory of one machine'
+        holds out "^ranks $np on "
+        [ -e runs ] && fail '--dry-run wrote something'
+        [ "$(grep -c '^# model' out)" -eq 1 ] || fail 'printed more than once'
+    done
+    ranks 1 0 $small --dry-run --set model.kind=cnn
+    # 32 filters of 3 x 3 and biases; 64 of 3 x 3 x 32; 3136 x 128 + 128; 128 x 10 + 10
+    holds out '^conv1 .* 320$'
+    holds out '^conv2 .* 18496$'
+    holds out '^fc1 .* 401536$'
+    holds out '^fc2 .* 1290$'
+    holds out '^total .* 421642$'
+    ranks 9 2 $small --dry-run
+    says 'start at most 8 ranks'
+}
+
+# same NAME ARGUMENT...: the weights are those of the one-rank run in $one.
+same()
+{
+    name=$1
+    if [ "$(weights)" != "$one" ] || [ -z "$one" ]; then
+        fail "$name: weights '$(weights)' instead of '$one'"
+    fi
+}
+
+bits()
+{
+    ranks 1 0 $small "$@"
+    one=$(weights)
+    accuracy=$(sed -n 's/.*"event":"eval".*"loss":\([^,]*\),"accuracy":\([^,]*\),.*/\1 \2/p' runs/*/metrics.jsonl)
+    [ -n "$accuracy" ] || fail 'no evaluation'
+    for np in $sizes; do
+        rm -rf runs
+        ranks "$np" 0 $small "$@"
+        same "np $np"
+        now=$(sed -n 's/.*"event":"eval".*"loss":\([^,]*\),"accuracy":\([^,]*\),.*/\1 \2/p' runs/*/metrics.jsonl)
+        [ "$now" = "$accuracy" ] || fail "np $np: evaluation '$now' instead of '$accuracy'"
+    done
+    ranks 1 0 $small "$@" --set train.seed=2
+    [ "$(weights)" != "$one" ] || fail 'another seed gives the same weights'
+}
+
+ways()
+{
+    ranks 1 0 $small
+    one=$(weights)
+    for np in 2 5; do
+        export DDP_HOST_SHM=0
+        ranks $np 0 $small
+        same "np $np, DDP_HOST_SHM=0"
+        unset DDP_HOST_SHM
+        export DDP_DEVICE_SCHEDULE=defer
+        ranks $np 0 $small
+        same "np $np, DDP_DEVICE_SCHEDULE=defer"
+        unset DDP_DEVICE_SCHEDULE
+    done
+    for cap in 0.001 1 1000; do
+        ranks 3 0 $small --set ddp.bucket_cap_mb=$cap --set ddp.tail_bucket_kb=0
+        same "bucket_cap_mb $cap"
+    done
+    ranks 3 0 $small --set optimizer.clip_norm=0
+    two=$(weights)
+    [ "$two" != "$one" ] || fail 'clipping changes nothing'
+    one=$two
+    ranks 1 0 $small --set optimizer.clip_norm=0
+    same 'without clipping'
+}
+
+# A rank that fails in training ends the run with its own line; one that is killed is named by the others.
+ends()
+{
+    export DDP_FAULT=train_step:1
+    ranks 3 1 $small
+    says 'planted fault'
+    grep -q '^ddptrain\[1@' err || fail 'the line is not from the rank that caused it'
+    export DDP_FAULT=data_load:1
+    ranks 3 1 $small
+    says 'planted fault'
+    unset DDP_FAULT
+
+    $mpirun -np 3 "$program" $small --set train.steps=100000000 --set ddp.timeout_s=20 >out 2>err &
+    job=$!
+    tries=0
+    until grep -q '"event":"step"' runs/*/metrics.jsonl 2>/dev/null; do
+        tries=$((tries + 1))
+        if [ $tries -gt 300 ]; then
+            fail 'no step within 30 s'
+            break
+        fi
+        sleep 0.1
+    done
+    victim=
+    for stat in /proc/[0-9]*/stat; do
+        read -r pid name state parent rest <"$stat" 2>/dev/null || continue
+        if [ "$parent" = "$job" ] && [ "$name" = '(ddptrain)' ]; then
+            victim=$pid
+        fi
+    done
+    [ -n "$victim" ] || fail 'no rank found'
+    start=$(date +%s)
+    kill -9 "$victim"
+    wait $job
+    got=$?
+    [ $got -ne 0 ] || fail 'success after a rank was killed'
+    [ $(($(date +%s) - start)) -lt 15 ] || fail 'the end took more than 15 s'
+    says "pid $victim"
+}
+
+# Not finite: the run stops with exit 1 and no weights, or skips and goes on.
+not_finite()
+{
+    huge="$small --set optimizer.kind=sgd --set optimizer.lr=1e30 --set optimizer.clip_norm=0 --set schedule.kind=constant"
+    ranks 2 1 $huge
+    says 'finite'
+    [ -z "$(weights)" ] || fail 'weights after a step that was not finite'
+    ranks 2 0 $huge --set train.nonfinite=skip
+    holds runs/*-2/metrics.jsonl '"skipped":'
+}
+
+case $case in
+bits)
+    sizes='2 3 4 5 8'
+    bits
+    ;;
+bits_cnn)
+    sizes='2 3'
+    bits --set model.kind=cnn --set train.steps=3
+    ;;
+*) "$case" ;;
+esac
+exit $failed
