@@ -4,47 +4,46 @@
 
 #include "base/error.h"
 
-static long env_number(const char *name)
+/* @return the first of two variables that holds a number, -1 if none does */
+static long env_number(const char *name, const char *other)
 {
     const char *text = getenv(name);
 
+    if (text == NULL) {
+        text = getenv(other);
+    }
     return text != NULL ? strtol(text, NULL, 10) : -1;
 }
 
-bool ddp_launch_is_managed(void)
+ddp_launch_t ddp_launch_read(void)
 {
-    return getenv("OMPI_COMM_WORLD_RANK") != NULL || getenv("PMIX_RANK") != NULL ||
-           getenv("PMI_RANK") != NULL;
+    const long         rank   = env_number("OMPI_COMM_WORLD_RANK", "PMIX_RANK");
+    const long         other  = env_number("PMI_RANK", "PMI_RANK");
+    const ddp_launch_t launch = {.is_managed = rank >= 0 || other >= 0,
+                                 .is_first   = rank <= 0 && other <= 0,
+                                 .ranks      = env_number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
+                                 .tasks      = env_number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")};
+
+    return launch;
 }
 
-bool ddp_launch_is_first(void)
+ddp_status_t ddp_launch_check(const ddp_launch_t *launch, int size)
 {
-    return env_number("OMPI_COMM_WORLD_RANK") <= 0 && env_number("PMIX_RANK") <= 0 &&
-           env_number("PMI_RANK") <= 0;
-}
-
-ddp_status_t ddp_launch_check(int size)
-{
-    const long slurm = env_number("SLURM_STEP_NUM_TASKS") > 0 ? env_number("SLURM_STEP_NUM_TASKS")
-                                                              : env_number("SLURM_NTASKS");
-    const long ompi  = env_number("OMPI_COMM_WORLD_SIZE");
-    const long pmi   = env_number("PMI_SIZE");
-
-    if (size > 1 || ompi == 1) {
+    if (size > 1 || launch->ranks == 1) {
         return DDP_OK;
     }
-    if (slurm > 1) {
+    if (launch->tasks > 1) {
         return ddp_fail(
             DDP_ERR_CONFIG,
             "%ld tasks, but MPI joins 1: start with srun --mpi=pmix, or with mpirun inside the allocation",
-            slurm);
+            launch->tasks);
     }
-    if (ompi > 1 || pmi > 1) {
+    if (launch->ranks > 1) {
         return ddp_fail(
             DDP_ERR_CONFIG,
-            "%ld processes, but MPI joins 1: start with the mpirun of the Open MPI that ddptrain was built "
-            "with",
-            ompi > 1 ? ompi : pmi);
+            "%ld processes, but MPI joins 1: start with the mpirun of the Open MPI that ddptrain was "
+            "built with",
+            launch->ranks);
     }
     return DDP_OK;
 }

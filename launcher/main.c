@@ -8,13 +8,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "launcher/launch.h"
 #include "launcher/run.h"
 
 /* --help and its like need no MPI. */
-static int say_text(const ddp_options_t *options)
+static int say_text(const ddp_options_t *options, bool is_first)
 {
-    if (!ddp_launch_is_first()) {
+    if (!is_first) {
         return EXIT_SUCCESS;
     }
     if (options->help) {
@@ -66,16 +65,17 @@ int main(int argc, char **argv)
     bool             may_finalize = true;
     int              code         = EXIT_SUCCESS;
 
+    run.launch = ddp_launch_read();
     ddp_config_defaults(&run.config);
     early = ddp_options_parse(argc, argv, &options);
     if (early == DDP_OK && (options.help || options.help_config || options.version)) {
-        return say_text(&options);
+        return say_text(&options, run.launch.is_first);
     }
     ddp_log_set_level(options.log);
     if (early == DDP_OK) {
         early = read_config(&options, &run.config);
     }
-    if (early != DDP_OK && !ddp_launch_is_managed()) {
+    if (early != DDP_OK && !run.launch.is_managed) {
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
         return 2;
     }

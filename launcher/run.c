@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "launcher/launch.h"
 
 static ddp_status_t create_comm(ddp_run_t *run)
 {
@@ -169,7 +168,8 @@ ddp_status_t ddp_run_prepare(ddp_run_t *run, ddp_status_t early)
 
     memcpy(early_line, ddp_error_line(), sizeof(early_line));
     DDP_TRY(create_comm(run));
-    early = early != DDP_OK ? ddp_fail(early, "%s", early_line) : ddp_launch_check(ddp_comm_size(run->comm));
+    early = early != DDP_OK ? ddp_fail(early, "%s", early_line)
+                            : ddp_launch_check(&run->launch, ddp_comm_size(run->comm));
     DDP_TRY(ddp_comm_agree(run->comm, early));
     DDP_TRY(ddp_comm_agree(run->comm,
                            ddp_config_resolve(&run->config, ddp_dataset_fashion_mnist_exists(NULL) != 0)));

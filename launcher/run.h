@@ -16,6 +16,7 @@
 #include "io/sampler.h"
 #include "kernels/device.h"
 #include "launcher/config.h"
+#include "launcher/launch.h"
 #include "launcher/options.h"
 #include "launcher/progress.h"
 #include "nn/model.h"
@@ -43,9 +44,10 @@ typedef struct ddp_eval {
 } ddp_eval_t;
 
 typedef struct ddp_run {
-    const ddp_options_t *options;  /* borrowed */
-    int                  argc;     /* for the hint how to use more cores */
-    char *const         *argv;     /* borrowed */
+    const ddp_options_t *options; /* borrowed */
+    int                  argc;    /* for the hint how to use more cores */
+    char *const         *argv;    /* borrowed */
+    ddp_launch_t         launch;
     ddp_config_t         config;   /* resolved by set-up */
     int64_t              start_ns; /* when MPI_Init returned */
     bool                 is_training;

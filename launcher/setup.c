@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "launcher/launch.h"
 #include "launcher/run.h"
 
 static ddp_status_t create_device(ddp_run_t *run)
@@ -158,7 +157,7 @@ static void say_idle_cores(const ddp_run_t *run)
     char      rest[512] = "";
     size_t    used      = 0;
 
-    if (ddp_comm_size(run->comm) > 1 || ddp_launch_is_managed() ||
+    if (ddp_comm_size(run->comm) > 1 || run->launch.is_managed ||
         sched_getaffinity(0, sizeof(set), &set) != 0) {
         return;
     }
