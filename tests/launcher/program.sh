@@ -16,7 +16,7 @@ failed=0
 # A run small enough for a second: 8 micro-batches, a short last batch, dropout and clipping on.
 small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=130 --set train.batch=60
     --set train.micro_batch=8 --set train.steps=6 --set model.kind=mlp --set model.hidden=[24,16]
-    --set model.dropout=0.2 --set optimizer.clip_norm=1 --log error"
+    --set model.dropout=0.2 --set optimizer.clip_norm=0.25 --log error"
 
 fail()
 {
@@ -287,7 +287,7 @@ ends()
     done
     victim=
     for stat in /proc/[0-9]*/stat; do
-        read -r pid name state parent rest <"$stat" 2>/dev/null || continue
+        read -r pid name state parent rest 2>/dev/null <"$stat" || continue
         if [ "$parent" = "$job" ] && [ "$name" = '(ddptrain)' ]; then
             victim=$pid
         fi
@@ -305,7 +305,7 @@ ends()
 # Not finite: the run stops with exit 1 and no weights, or skips and goes on.
 not_finite()
 {
-    huge="$small --set optimizer.kind=sgd --set optimizer.lr=1e30 --set optimizer.clip_norm=0 --set schedule.kind=constant"
+    huge="$small --set optimizer.kind=sgd --set optimizer.lr=1000000 --set optimizer.clip_norm=0 --set schedule.kind=constant"
     ranks 2 1 $huge
     says 'finite'
     [ -z "$(weights)" ] || fail 'weights after a step that was not finite'
