@@ -192,9 +192,10 @@ static ddp_status_t await(ddp_comm_t *comm, MPI_Request *requests, int n, int fi
         }
         nap(comm, now - start);
     }
-out:
     ddp_comm_publish_wait(comm, -1);
+out:
     if (status != DDP_OK) {
+        ddp_comm_publish_failure(comm, first_rank + (missing >= 0 ? missing : 0));
         give_up(comm, requests, n, is_receive);
     }
     return status;

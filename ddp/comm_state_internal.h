@@ -27,6 +27,7 @@ typedef struct ddp_member {
 typedef struct ddp_seat {
     _Alignas(64) _Atomic uint64_t progress; /* grows with everything the rank gets done */
     _Atomic int32_t waits_for;              /* rank that it has been waiting for longer than 1 ms, or -1 */
+    _Atomic int32_t gave_up;                /* that wait has failed: if the rank ends now, it is no cause */
     ddp_flag_t      meet;                   /* rounds of the machine's barrier */
     uint64_t        window, offset, count;  /* its argument of an all-reduce; guarded by `meet` */
 } ddp_seat_t;
@@ -187,6 +188,8 @@ typedef enum ddp_sight {
 ddp_sight_t ddp_comm_look(ddp_comm_t *comm, int rank, int64_t now_ns, int64_t limit_ns, int *culprit_p);
 /** Tell the machine's ranks whom this one waits for; -1: nobody. */
 void ddp_comm_publish_wait(ddp_comm_t *comm, int rank);
+/** The wait for `rank` has failed: what was published stays. */
+void ddp_comm_publish_failure(ddp_comm_t *comm, int rank);
 
 /* comm_window.c */
 void ddp_comm_windows_destroy(ddp_comm_t *comm);

@@ -92,6 +92,14 @@ void ddp_comm_publish_wait(ddp_comm_t *comm, int rank)
     comm->is_published = rank >= 0;
 }
 
+void ddp_comm_publish_failure(ddp_comm_t *comm, int rank)
+{
+    if (comm->hall != NULL) {
+        ddp_comm_publish_wait(comm, rank);
+        atomic_store_explicit(&ddp_comm_seat(comm, comm->rank)->gave_up, 1, memory_order_release);
+    }
+}
+
 void ddp_comm_watch_open(ddp_comm_t *comm)
 {
     for (int r = 0; r < comm->size; r++) {
@@ -150,14 +158,18 @@ static chain_t follow(const ddp_comm_t *comm, int rank)
         chain.moves = atomic_load_explicit(&ddp_comm_seat(comm, comm->rank)->progress, memory_order_relaxed);
     }
     for (int hop = 0; hop < comm->local_size; hop++) {
-        ddp_seat_t *seat;
+        const bool  is_over = has_ended(comm, chain.end);
+        ddp_seat_t *seat    = NULL;
         int         next;
 
-        chain.has_ended = has_ended(comm, chain.end);
-        if (chain.has_ended || comm->hall == NULL || !ddp_comm_is_local(comm, chain.end)) {
+        if (comm->hall != NULL && ddp_comm_is_local(comm, chain.end)) {
+            seat = ddp_comm_seat(comm, chain.end);
+        }
+        chain.has_ended =
+            is_over && (seat == NULL || !atomic_load_explicit(&seat->gave_up, memory_order_acquire));
+        if (chain.has_ended || seat == NULL) {
             return chain;
         }
-        seat = ddp_comm_seat(comm, chain.end);
         chain.moves += atomic_load_explicit(&seat->progress, memory_order_relaxed);
         next = atomic_load_explicit(&seat->waits_for, memory_order_relaxed);
         if (next < 0 || next >= comm->size) {
@@ -226,6 +238,7 @@ static ddp_status_t complain(ddp_comm_t *comm, ddp_sight_t sight, int culprit)
     if (culprit != comm->wait.rank) {
         snprintf(owner, sizeof(owner), "rank %d's", comm->wait.rank);
     }
+    ddp_comm_publish_failure(comm, comm->wait.rank);
     return ddp_fail(sight == DDP_SIGHT_ENDED ? DDP_ERR_REMOTE : DDP_ERR_TIMEOUT, "%s %s: waiting for %s %s",
                     ddp_comm_name(comm, culprit, name, sizeof(name)), state, owner,
                     describe(&comm->wait, what, sizeof(what)));
@@ -322,8 +335,8 @@ ddp_status_t ddp_comm_wait_flag(ddp_comm_t *comm, const ddp_flag_t *flag, uint64
         ddp_comm_waiting(comm, wait);
         DDP_TRY(ddp_comm_idle(comm, now - start));
     }
-out:
     ddp_comm_publish_wait(comm, -1);
+out:
     return status;
 }
 
