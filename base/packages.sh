@@ -3,8 +3,8 @@
 # that the three share. The caller sets `top` (the repository), `log` (a file for details) and `step` (e.g. "1/4").
 
 # To build and run; the default run trains on dataset-fashion-mnist.
-packages_build="gcc libc6-dev cmake ninja-build pkgconf openmpi-bin libopenmpi-dev libhdf5-dev libcyaml-dev libcjson-dev
-    libxxhash-dev zlib1g-dev libhwloc-dev dataset-fashion-mnist"
+packages_build="gcc libc6-dev cmake ninja-build pkgconf openmpi-bin libopenmpi-dev libhdf5-dev libcyaml-dev libyaml-dev
+    libcjson-dev libxxhash-dev zlib1g-dev libhwloc-dev dataset-fashion-mnist"
 # To build and run the tests: Check, and what results are compared with.
 packages_test="check binutils libopenblas-serial-dev libonnx-testdata"
 # What only CI insists on: the second compiler, and the one version of the formatter that lint asks for.
@@ -83,8 +83,10 @@ configure_and_build()
 }
 
 cores=$(nproc 2>/dev/null || echo 1)
-mkdir -p "$top/build" || exit 1
-: >"$log" || exit 1
+if ! mkdir -p "$top/build" 2>/dev/null || ! (: >"$log") 2>/dev/null; then
+    say "$log cannot be written: run this as the owner of $top" >&2
+    exit 1
+fi
 # mpirun refuses root unless told twice; here root is what a container has.
 if [ "$(id -u)" -eq 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -26,6 +26,7 @@ endmacro()
 
 ddp_require(mpi ompi-c libopenmpi-dev)
 ddp_require(cyaml libcyaml libcyaml-dev)
+ddp_require(yaml yaml-0.1 libyaml-dev) # libcyaml.pc asks for it, Debian's libcyaml-dev does not bring it
 ddp_require(cjson libcjson libcjson-dev)
 ddp_require(xxhash libxxhash libxxhash-dev)
 ddp_require(zlib zlib zlib1g-dev)
