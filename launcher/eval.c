@@ -7,9 +7,6 @@
 #include "base/error.h"
 #include "launcher/run.h"
 
-/* A label that no data set has: every sample counts. */
-#define NO_LABEL (-100)
-
 ddp_status_t ddp_eval_create(ddp_run_t *run)
 {
     ddp_status_t              status = DDP_OK;
@@ -66,7 +63,7 @@ static ddp_status_t run_chunk(ddp_run_t *run, size_t chunk, ddp_loss_stats_t *su
     DDP_TRY(ddp_tape_begin(run->tape, &begin));
     DDP_TRY(ddp_tape_input(run->tape, run->eval.images, 4, shape, &x));
     DDP_TRY(ddp_model_forward(run->model, run->tape, x, &logits));
-    DDP_TRY(ddp_nn_cross_entropy(run->tape, logits, run->eval.labels, NULL, NO_LABEL, &stats));
+    DDP_TRY(ddp_nn_cross_entropy(run->tape, logits, run->eval.labels, NULL, DDP_RUN_NO_LABEL, &stats));
     /* the next chunk overwrites images, labels and stats */
     DDP_TRY(ddp_stream_synchronize(run->compute, -1));
     *sums_p = *stats;

@@ -231,10 +231,9 @@ void ddp_run_teardown(ddp_run_t *run)
     ddp_metrics_close(&run->metrics);
     ddp_loader_destroy(&run->loader);
     ddp_eval_destroy(&run->eval);
-    free(run->used);
-    run->used = NULL;
-    ddp_tape_destroy(&run->tape);
-    ddp_reducer_destroy(&run->reducer);
+    run->tape    = NULL;
+    run->reducer = NULL;
+    ddp_trainer_destroy(&run->trainer);
     ddp_model_destroy(&run->model);
     ddp_params_destroy(&run->params);
     ddp_dataset_close(&run->train);

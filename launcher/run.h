@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "ddp/comm.h"
-#include "ddp/reducer.h"
+#include "ddp/trainer.h"
 #include "io/dataset.h"
 #include "io/loader.h"
 #include "io/metrics.h"
@@ -25,6 +25,9 @@
 #define DDP_RUN_FOLDER_SIZE 4096
 /** Samples of one evaluation chunk: fixed, so that sums do not depend on the number of ranks. */
 #define DDP_EVAL_CHUNK 64
+
+/** The label to ignore: one that no data set has, so every sample counts. */
+#define DDP_RUN_NO_LABEL (-100)
 
 typedef struct ddp_eval_result {
     double loss; /* mean over the test samples */
@@ -60,10 +63,11 @@ typedef struct ddp_run {
     ddp_dataset_t *train, *test;
     ddp_params_t  *params;
     ddp_model_t   *model;
-    ddp_tape_t    *tape;
-    ddp_reducer_t *reducer;
+    ddp_trainer_t *trainer;
+    ddp_tape_t    *tape;    /* borrowed from trainer */
+    ddp_reducer_t *reducer; /* borrowed from trainer */
     ddp_loader_t  *loader;
-    uint8_t       *used; /* [number of parameters] */
+    size_t         held; /* micro-batches of the loader that the running step still reads */
     ddp_eval_t     eval;
 
     ddp_metrics_t *metrics; /* rank 0 */
@@ -86,6 +90,9 @@ void ddp_run_teardown(ddp_run_t *run);
 /** The reducer's parameters as the configuration has them; comm and compute as in `run`. */
 ddp_reducer_params_t ddp_run_reducer_params(const ddp_run_t *run);
 
+/** Forward of one micro-batch from the loader; ddp_forward_fn_t with a ddp_run_t as its context. */
+ddp_status_t ddp_run_forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro,
+                             ddp_loss_stats_t **stats_p) DDP_NODISCARD;
 /** Train to the end and say the weights. Collective. */
 ddp_status_t ddp_run_train(ddp_run_t *run) DDP_NODISCARD;
 /** Print what a run would be; rank 0 writes to stdout, nothing else is written. After ddp_run_prepare(). */

@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/fault.h"
@@ -84,26 +85,20 @@ static ddp_status_t check_data_equal(ddp_run_t *run)
     return ddp_comm_check_equal(run->comm, fields, sizeof(fields) / sizeof(fields[0]));
 }
 
-static ddp_status_t create_reducer(ddp_run_t *run)
+static ddp_status_t create_trainer(ddp_run_t *run)
 {
     ddp_status_t         status = DDP_OK;
-    ddp_reducer_params_t params = ddp_run_reducer_params(run);
-    ddp_tape_params_t    tape   = DDP_TAPE_PARAMS_INIT;
+    ddp_trainer_params_t params = DDP_TRAINER_PARAMS_INIT;
 
-    DDP_TRY(ddp_comm_agree(run->comm, ddp_optim_check(&params.optim)));
-    DDP_TRY(ddp_reducer_create(&params, &run->reducer));
-    ddp_params_bind(run->params, ddp_reducer_values(run->reducer), NULL);
-    tape.stream = run->compute;
-    tape.params = run->params;
-    status      = ddp_tape_create(&tape, &run->tape);
-    if (status == DDP_OK && ddp_comm_local_rank(run->comm) == 0) {
-        status = ddp_params_initialize(run->params, run->compute, run->config.train.seed);
-    }
-    if (status == DDP_OK) {
-        status = ddp_stream_synchronize(run->compute, -1);
-    }
-    DDP_TRY(ddp_comm_agree(run->comm, status));
-    DDP_TRY(ddp_reducer_publish(run->reducer));
+    params.params  = run->params;
+    params.seed    = run->config.train.seed;
+    params.forward = ddp_run_forward;
+    params.ctx     = run;
+    params.reducer = ddp_run_reducer_params(run);
+    DDP_TRY(ddp_comm_agree(run->comm, ddp_optim_check(&params.reducer.optim)));
+    DDP_TRY(ddp_trainer_create(&params, &run->trainer));
+    run->reducer = ddp_trainer_reducer(run->trainer);
+    run->tape    = ddp_trainer_tape(run->trainer);
 out:
     return status;
 }
@@ -168,7 +163,8 @@ static void say_idle_cores(const ddp_run_t *run)
     for (int i = 0; i < run->argc && used < sizeof(rest); i++) {
         used += (size_t)snprintf(rest + used, sizeof(rest) - used, " %s", run->argv[i]);
     }
-    ddp_log(DDP_LOG_INFO, "%d cores here, 1 used: mpirun -np %d%s", cores, cores < most ? cores : most, rest);
+    ddp_log(DDP_LOG_INFO, "%d cores here, 1 used: mpirun%s -np %d%s", cores,
+            geteuid() == 0 ? " --allow-run-as-root" : "", cores < most ? cores : most, rest);
 }
 
 static void say_start(const ddp_run_t *run)
@@ -198,11 +194,8 @@ ddp_status_t ddp_run_setup(ddp_run_t *run)
     DDP_TRY(ddp_comm_agree(run->comm, create_device(run)));
     DDP_TRY(load_data(run));
     DDP_TRY(check_data_equal(run));
-    DDP_TRY(create_reducer(run));
-    run->used = calloc(ddp_params_count(run->params), 1);
-    status    = run->used != NULL
-                    ? ddp_eval_create(run)
-                    : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for %zu flags", ddp_params_count(run->params));
+    DDP_TRY(create_trainer(run));
+    status = ddp_eval_create(run);
     if (status == DDP_OK) {
         status = create_loader(run);
     }

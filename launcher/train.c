@@ -7,15 +7,11 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
-#include "base/convert.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "io/sampler.h"
 #include "launcher/run.h"
-
-/* A label that no data set has: every sample counts. */
-#define NO_LABEL (-100)
 
 /* What has passed since the last step event. */
 typedef struct window {
@@ -32,42 +28,26 @@ static void window_open(const ddp_run_t *run, window_t *window)
     window->wait_ns  = ddp_loader_wait_ns(run->loader);
 }
 
-static ddp_status_t gradient_ready(void *ctx, size_t index)
+ddp_status_t ddp_run_forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro,
+                             ddp_loss_stats_t **stats_p)
 {
-    return ddp_reducer_ready(ctx, index);
-}
-
-/* Forward and backward of one micro-batch, the gradients into the reducer. */
-static ddp_status_t train_micro_batch(ddp_run_t *run, uint64_t step, size_t v)
-{
-    ddp_status_t              status = DDP_OK;
-    const ddp_dataset_info_t *info   = ddp_dataset_info(run->train);
-    ddp_tape_begin_t          begin  = {.training = true, .seed = run->config.train.seed, .step = step};
-    ddp_micro_batch_t         micro;
+    ddp_status_t              status   = DDP_OK;
+    ddp_run_t                *run      = ctx;
+    const ddp_dataset_info_t *info     = ddp_dataset_info(run->train);
+    const size_t              shape[4] = {micro->n, info->height, info->width, info->channels};
+    ddp_micro_batch_t         data;
     ddp_tensor_t             *x      = NULL;
     ddp_tensor_t             *logits = NULL;
-    ddp_loss_stats_t         *stats  = NULL;
-    float                    *grads  = NULL;
 
-    DDP_TRY(ddp_loader_next(run->loader, &micro));
-    DDP_REQUIRE(micro.step == step && micro.micro_batch == v, DDP_ERR_STATE,
+    DDP_TRY(ddp_loader_next(run->loader, &data));
+    run->held++;
+    DDP_REQUIRE(data.step == micro->step && data.micro_batch == micro->micro_batch && data.n == micro->n,
+                DDP_ERR_STATE,
                 "the loader gave micro-batch %zu of step %" PRIu64 " instead of %zu of %" PRIu64,
-                micro.micro_batch, micro.step, v, step);
-    DDP_TRY(ddp_reducer_micro_begin(run->reducer, v, &grads, &begin.accumulate_grads));
-    ddp_params_bind(run->params, NULL, grads);
-    begin.first_row = micro.first_row;
-    DDP_TRY(ddp_tape_begin(run->tape, &begin));
-    {
-        const size_t shape[4] = {micro.n, info->height, info->width, info->channels};
-
-        DDP_TRY(ddp_tape_input(run->tape, micro.images, 4, shape, &x));
-    }
-    DDP_TRY(ddp_model_forward(run->model, run->tape, x, &logits));
-    DDP_TRY(ddp_nn_cross_entropy(run->tape, logits, micro.labels, NULL, NO_LABEL, &stats));
-    ddp_tape_used(run->tape, run->used);
-    DDP_TRY(ddp_reducer_forward_done(run->reducer, stats, run->used));
-    DDP_TRY(ddp_tape_backward(run->tape));
-    DDP_TRY(ddp_reducer_micro_end(run->reducer));
+                data.micro_batch, data.step, micro->micro_batch, micro->step);
+    DDP_TRY(ddp_tape_input(tape, data.images, 4, shape, &x));
+    DDP_TRY(ddp_model_forward(run->model, tape, x, &logits));
+    DDP_TRY(ddp_nn_cross_entropy(tape, logits, data.labels, NULL, DDP_RUN_NO_LABEL, stats_p));
 out:
     return status;
 }
@@ -76,28 +56,12 @@ static ddp_status_t train_step(ddp_run_t *run, uint64_t step, const ddp_batch_ra
                                ddp_step_result_t *result_p)
 {
     ddp_status_t     status = DDP_OK;
-    const size_t     parts  = ddp_config_micro_batches(&run->config);
-    const ddp_step_t begin  = {.lr = (float)ddp_schedule_lr(&run->schedule, step), .samples = range->count};
-    size_t           held   = 0;
-    size_t           first_part;
-    size_t           n_parts;
+    const ddp_step_t what   = {.lr = (float)ddp_schedule_lr(&run->schedule, step), .samples = range->count};
 
     DDP_TRY(ddp_fault("train_step", ddp_comm_rank(run->comm)));
-    ddp_reducer_range(run->reducer, &first_part, &n_parts);
-    DDP_TRY(ddp_reducer_step_begin(run->reducer, &begin));
-    for (size_t v = first_part; v < first_part + n_parts; v++) {
-        size_t first;
-        size_t count;
-
-        ddp_partition(range->count, parts, v, &first, &count);
-        if (count > 0) {
-            DDP_TRY(train_micro_batch(run, step, v));
-            held++;
-        }
-    }
-    DDP_TRY(ddp_reducer_step_end(run->reducer, result_p));
-    for (; held > 0; held--) {
-        ddp_loader_release(run->loader);
+    DDP_TRY(ddp_trainer_step(run->trainer, &what, result_p));
+    for (; run->held > 0; run->held--) {
+        ddp_loader_release(run->loader); /* backward has read them */
     }
 out:
     return status;
@@ -288,7 +252,6 @@ ddp_status_t ddp_run_train(ddp_run_t *run)
     ddp_end_report_t end    = {.steps = run->total_steps};
 
     run->is_training = true;
-    ddp_tape_set_ready(run->tape, gradient_ready, run->reducer);
     DDP_TRY(loop(run, &end));
     run->is_training = false;
     end.seconds      = (double)(ddp_clock_ns() - start) / 1e9;
