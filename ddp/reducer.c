@@ -6,6 +6,7 @@
 
 #include "base/convert.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "ddp/reducer_internal.h"
 
 static ddp_status_t check_params(const ddp_reducer_params_t *params)
@@ -212,6 +213,7 @@ static ddp_status_t make_local_parts(ddp_reducer_t *r, const ddp_reducer_params_
     DDP_TRY(ddp_stream_create(r->device, "reduce", &r->reduce));
     DDP_TRY(ddp_event_create(r->device, &r->compute_point));
     DDP_TRY(ddp_event_create(r->device, &r->reduce_point));
+    DDP_TRY(ddp_fault("reducer_parts", r->rank));
 out:
     return status;
 }

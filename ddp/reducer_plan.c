@@ -3,6 +3,7 @@
 
 #include "base/convert.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "ddp/reducer_internal.h"
 
 #define PAGE_BYTES ((size_t)4096)
@@ -77,6 +78,7 @@ ddp_status_t ddp_reducer_plan_memory(ddp_reducer_t *r)
         (void)ddp_fail(status, "%s; a larger train.micro_batch or ddp.reduction fast needs less", line);
     }
     DDP_TRY(status);
+    DDP_TRY(ddp_fault("reducer_memory", r->rank));
     carver = (carver_t){window, 0};
     carve_all(r, &carver);
 out:

@@ -1,6 +1,8 @@
 /* The reducer against a reference that sums leaf by leaf on one rank: bits must be equal for any number of
  * ranks. */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/ddp/toy.h"
@@ -315,6 +317,32 @@ START_TEST(options_that_differ_between_ranks_are_named)
 }
 END_TEST
 
+START_TEST(a_rank_that_cannot_set_up_fails_all_ranks)
+{
+    static const char *const points[] = {"reducer_parts", "reducer_memory"};
+    toy_params_t             params   = TOY_PARAMS_INIT;
+    int                      size     = 1;
+
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    params.timeout_ms = 3000;
+    for (int rank = 0; rank < size && rank < 3; rank++) {
+        for (int i = 0; i < 2; i++) {
+            toy_t        toy;
+            char         fault[64];
+            ddp_status_t status;
+
+            snprintf(fault, sizeof(fault), "%s:%d", points[i], rank);
+            setenv("DDP_FAULT", fault, 1);
+            status = toy_create(&params, &toy);
+            unsetenv("DDP_FAULT");
+            ddp_assert_all(status != DDP_OK && status != DDP_ERR_TIMEOUT);
+            ddp_assert_all(strstr(ddp_error_line(), "planted") != NULL);
+            toy_destroy(&toy);
+        }
+    }
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("reducer");
@@ -332,6 +360,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, fast_equals_exact_where_sums_are_exact);
     tcase_add_test(tcase, a_loss_that_is_not_finite_changes_nothing);
     tcase_add_test(tcase, calls_out_of_order_are_refused);
+    tcase_add_test(tcase, a_rank_that_cannot_set_up_fails_all_ranks);
     tcase_add_test(tcase, options_that_differ_between_ranks_are_named);
     suite_add_tcase(suite, tcase);
     return suite;

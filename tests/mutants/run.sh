@@ -1,0 +1,49 @@
+#!/bin/sh
+# tests/mutants/run.sh [name... | --sample N SEED]: plants one fault at a time in a copy of the sources and checks that the tests named
+# in mutants.txt notice. A fault that no test notices is an error. The copy is build-mutants/ in the root of the repository.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+copy=$root/build-mutants
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+names=$(sed 's/#.*//' "$here/mutants.txt" | awk -F'|' 'NF { gsub(/ /, "", $1); print $1 }')
+if [ "${1-}" = --sample ]; then
+    names=$(printf '%s\n' "$names" | shuf -n "$2" --random-source="$(mktemp -t seed.XXXXXX)" 2>/dev/null) ||
+        names=$(printf '%s\n' "$names" | awk -v seed="$3" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort | head -n "$2" | cut -f2)
+elif [ $# -gt 0 ]; then
+    names=$*
+fi
+
+mkdir -p "$copy/src"
+(cd "$root" && git ls-files -z | xargs -0 cp --parents -pt "$copy/src")
+cmake -S "$copy/src" -B "$copy/build" -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$copy/log" 2>&1 || { cat "$copy/log"; exit 1; }
+cmake --build "$copy/build" -j2 >"$copy/log" 2>&1 || { tail -n 30 "$copy/log"; exit 1; }
+
+missed=0
+for name in $names; do
+    line=$(grep "^$name |" "$here/mutants.txt") || { echo "no mutant '$name' in mutants.txt"; exit 2; }
+    # " | " separates fields; "\|" inside the last one is the "or" of the regular expression
+    file=$(printf '%s' "$line" | awk -F' \\| ' '{ print $2 }')
+    script=$(printf '%s' "$line" | awk -F' \\| ' '{ print $3 }')
+    tests=$(printf '%s' "$line" | awk -F' \\| ' '{ print $4 }' | sed 's/\\|/|/g')
+    sed "$script" "$root/$file" >"$copy/src/$file"
+    if cmp -s "$root/$file" "$copy/src/$file"; then
+        echo "$name: the sed script changes nothing in $file"
+        missed=1
+        continue
+    fi
+    if ! cmake --build "$copy/build" -j2 >"$copy/log" 2>&1; then
+        echo "$name: does not compile"
+        tail -n 5 "$copy/log"
+        missed=1
+    elif ctest --test-dir "$copy/build" -R "$tests" --no-tests=error --stop-on-failure >"$copy/log" 2>&1; then
+        echo "$name: NOT noticed by $tests"
+        missed=1
+    else
+        echo "$name: noticed by $(awk '/\*\*\*/ { sub(/.*Test +#[0-9]+: /, ""); print $1; exit }' "$copy/log")"
+    fi
+    cp -p "$root/$file" "$copy/src/$file"
+    touch "$copy/src/$file"
+done
+exit $missed
