@@ -112,6 +112,30 @@ START_TEST(tensors_used_by_some_by_nobody_and_every_other_step_are_right)
 }
 END_TEST
 
+/* Nothing but the reducer keeps the ranks in step here: each reads parameters that a slow one may still have
+ * to write. */
+START_TEST(steps_follow_each_other_without_a_barrier)
+{
+    for (int delayed = 0; delayed < 2; delayed++) {
+        toy_params_t      params = TOY_PARAMS_INIT;
+        toy_t             toy;
+        ddp_step_result_t result;
+        ddp_status_t      status = DDP_OK;
+
+        params.rank_to_delay = delayed;
+        ddp_assert_all(toy_create(&params, &toy) == DDP_OK);
+        for (int s = 0; s < 6 && status == DDP_OK; s++) {
+            status = toy_step(&toy, 0.1F, 64, NULL, &result);
+            toy_reference_step(&toy, 0.1F, 64, NULL);
+        }
+        ddp_assert_all(status == DDP_OK);
+        ddp_assert_all(ddp_reducer_finish(toy.reducer) == DDP_OK);
+        ddp_assert_all(toy_equals_reference(&toy));
+        toy_destroy(&toy);
+    }
+}
+END_TEST
+
 START_TEST(a_tensor_used_by_nobody_keeps_value_moments_and_step_count)
 {
     toy_params_t      params = TOY_PARAMS_INIT;
@@ -354,6 +378,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, clipping_by_global_norm_keeps_the_bits);
     tcase_add_test(tcase, sgd_with_momentum_keeps_the_bits);
     tcase_add_test(tcase, tensors_used_by_some_by_nobody_and_every_other_step_are_right);
+    tcase_add_test(tcase, steps_follow_each_other_without_a_barrier);
     tcase_add_test(tcase, a_tensor_used_by_nobody_keeps_value_moments_and_step_count);
     tcase_add_test(tcase, the_sum_is_divided_once_by_the_global_weight);
     tcase_add_test(tcase, average_ranks_is_the_mean_of_local_means);

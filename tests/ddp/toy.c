@@ -203,6 +203,13 @@ out:
     return status;
 }
 
+static void delay(const toy_t *toy, bool now)
+{
+    if (now && ddp_comm_rank(toy->comm) == toy->params.rank_to_delay) {
+        usleep(20000);
+    }
+}
+
 ddp_status_t toy_step(toy_t *toy, float lr, size_t samples, const size_t *sizes, ddp_step_result_t *result_p)
 {
     ddp_status_t status = DDP_OK;
@@ -212,13 +219,12 @@ ddp_status_t toy_step(toy_t *toy, float lr, size_t samples, const size_t *sizes,
 
     toy->step++;
     DDP_TRY(ddp_reducer_step_begin(toy->reducer, &step));
-    if (ddp_comm_rank(toy->comm) == toy->params.rank_to_delay) {
-        usleep(20000);
-    }
+    delay(toy, toy->step % 2 == 0);
     ddp_reducer_range(toy->reducer, &first, &count);
     for (size_t leaf = first; leaf < first + count && part(toy, samples, sizes, leaf) > 0; leaf++) {
         DDP_TRY(micro_step(toy, leaf, part(toy, samples, sizes, leaf)));
     }
+    delay(toy, toy->step % 2 == 1);
     DDP_TRY(ddp_reducer_step_end(toy->reducer, result_p));
 out:
     return status;

@@ -19,7 +19,7 @@ typedef struct toy_params {
     /* weight sum of a micro-batch; NULL: its number of samples */
     float (*weight)(uint64_t step, size_t leaf, size_t samples);
     int timeout_ms;    /* of the communicator */
-    int rank_to_delay; /* sleeps a little in every step; -1: none */
+    int rank_to_delay; /* sleeps a little in every step, before forward or after backward; -1: none */
 } toy_params_t;
 #define TOY_PARAMS_INIT                                                                                      \
     {                                                                                                        \

@@ -9,8 +9,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 names=$(sed 's/#.*//' "$here/mutants.txt" | awk -F'|' 'NF { gsub(/ /, "", $1); print $1 }')
 if [ "${1-}" = --sample ]; then
-    names=$(printf '%s\n' "$names" | shuf -n "$2" --random-source="$(mktemp -t seed.XXXXXX)" 2>/dev/null) ||
-        names=$(printf '%s\n' "$names" | awk -v seed="$3" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort | head -n "$2" | cut -f2)
+    names=$(printf '%s\n' "$names" | awk -v seed="$3" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort | head -n "$2" |
+        cut -f2)
 elif [ $# -gt 0 ]; then
     names=$*
 fi
