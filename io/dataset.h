@@ -31,7 +31,8 @@ typedef struct ddp_dataset_params {
     size_t          struct_size;
     ddp_data_kind_t kind;
     const char *path; /* folder with the four IDX files of MNIST's names, .gz or not; NULL: where Debian puts
-                         Fashion-MNIST */
+                         Fashion-MNIST. The classes of kind idx are one more than the largest label of either
+                         split */
     ddp_split_t split;
     uint64_t    seed; /* shapes */
     size_t samples; /* shapes: number to draw (default 20000 train, 4000 test); others: use only the first; 0:
@@ -72,9 +73,10 @@ DDP_API ddp_status_t ddp_dataset_load(ddp_dataset_t *dataset, void *memory) DDP_
  */
 DDP_API ddp_status_t ddp_dataset_attach(ddp_dataset_t *dataset, const void *memory) DDP_NODISCARD;
 
-/** Mean and standard deviation of channel c, pixels counted 0 .. 1. After load or attach. */
+/** Mean and standard deviation in use of channel c, pixels counted 0 .. 1. After load or attach. */
 DDP_API void ddp_dataset_moments(const ddp_dataset_t *dataset, size_t channel, double *mean_p, double *std_p);
-/** Normalise with these (of the training set) instead of its own; [channels] each. */
+/** Normalise with these (of the training set) instead of its own; [channels] each. A deviation of 0 (all
+ * pixels alike) counts as 1. DDP_ERR_INVALID_ARG: not finite, or a deviation below 0; nothing changed. */
 DDP_API ddp_status_t ddp_dataset_set_moments(ddp_dataset_t *dataset, const double *mean,
                                              const double *std) DDP_NODISCARD;
 

@@ -63,6 +63,26 @@ START_TEST(seeds_and_epochs_give_unlike_orders_and_equal_ones_the_same)
 }
 END_TEST
 
+/* Values of a second implementation, in Python, of Philox and the network: a resumed run of a later version
+ * must see the same order. */
+START_TEST(the_order_is_the_documented_one)
+{
+    static const size_t first[6]  = {44950, 56854, 53547, 54890, 41666, 18934};
+    static const size_t small[10] = {5, 6, 4, 9, 1, 7, 2, 3, 8, 0};
+    const uint64_t      seed      = (UINT64_C(1) << 40) + 3;
+    const uint64_t      epoch     = (UINT64_C(1) << 33) + 5;
+
+    for (size_t i = 0; i < 6; i++) {
+        ck_assert_uint_eq(ddp_sampler_index(1, 0, 60000, i), first[i]);
+    }
+    for (size_t i = 0; i < 10; i++) {
+        ck_assert_uint_eq(ddp_sampler_index(7, 1, 10, i), small[i]);
+    }
+    ck_assert_uint_eq(ddp_sampler_index(seed, epoch, 60000, 0), 30911);
+    ck_assert_uint_eq(ddp_sampler_index(seed, epoch, 60000, 59999), 51477);
+}
+END_TEST
+
 /* Chi-square over the 120 orders of 5 samples: mean 119, deviation sqrt(2 * 119) = 15.4; bound at 5 of them.
  */
 START_TEST(all_orders_of_a_small_set_are_equally_likely)
@@ -140,6 +160,7 @@ int main(void)
 
     tcase_add_test(tcase, every_epoch_is_a_permutation);
     tcase_add_test(tcase, seeds_and_epochs_give_unlike_orders_and_equal_ones_the_same);
+    tcase_add_test(tcase, the_order_is_the_documented_one);
     tcase_add_test(tcase, all_orders_of_a_small_set_are_equally_likely);
     tcase_add_test(tcase, every_position_of_a_large_set_is_uniform);
     tcase_add_test(tcase, batches_cover_each_epoch_and_the_last_is_short);
