@@ -16,7 +16,8 @@ extern "C" {
 
 #define DDP_NO_PARAM ((size_t)-1)
 
-/** y[rows, out] = act(x[rows, in] W^T + b); W [out, in], b [out] or DDP_NO_PARAM. */
+/** y[rows, out] = act(x[rows, in] W^T + b); W [out, in], b [out] or DDP_NO_PARAM. All dimensions of x but the
+ * last are rows. */
 DDP_API ddp_status_t ddp_nn_linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
                                    ddp_act_t act, ddp_tensor_t **y_p) DDP_NODISCARD;
 /** Images NHWC; W [out_c, in_c, k_h, k_w]; act NONE or RELU. */
@@ -31,7 +32,8 @@ DDP_API ddp_status_t ddp_nn_avg_pool2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t
                                        size_t pad, ddp_tensor_t **y_p) DDP_NODISCARD;
 /** [n, h, w, c] -> [n, c * h * w], in PyTorch's order. No copy where c, or h * w, is 1. */
 DDP_API ddp_status_t ddp_nn_flatten(ddp_tape_t *tape, ddp_tensor_t *x, ddp_tensor_t **y_p) DDP_NODISCARD;
-/** Inverted dropout; identity when not training or p = 0. Each call in a forward has its own layer number. */
+/** Inverted dropout, random numbers per row of dimension 0; identity when not training or p = 0. Each call in
+ * a forward has its own layer number. */
 DDP_API ddp_status_t ddp_nn_dropout(ddp_tape_t *tape, ddp_tensor_t *x, float p,
                                     ddp_tensor_t **y_p) DDP_NODISCARD;
 /** y = a + b, same shapes (a residual). */

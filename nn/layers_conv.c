@@ -18,11 +18,11 @@ static ddp_status_t conv2d_param_targets(ddp_tape_t *tape, const ddp_node_t *hea
     float                   *db              = NULL;
     const ddp_tensor_desc_t *bias            = NULL;
 
-    DDP_TRY(ddp_tape_param_grad(tape, head->weight, &args->dw, &args->accumulate_dw));
+    args->dw = ddp_tape_param_grad(tape, head->weight, &args->accumulate_dw);
     if (head->bias == DDP_NO_PARAM) {
         return DDP_OK;
     }
-    DDP_TRY(ddp_tape_param_grad(tape, head->bias, &db, &accumulate_bias));
+    db = ddp_tape_param_grad(tape, head->bias, &accumulate_bias);
     if (accumulate_bias != args->accumulate_dw) { /* one of the two is shared with another layer, one not */
         bias = &ddp_params_descs(tape->params)[head->bias];
         if (!accumulate_bias) {

@@ -31,10 +31,10 @@ static ddp_status_t linear_param_grads(ddp_tape_t *tape, const linear_node_t *no
                                        .ldc         = node->in};
 
     if (node->head.bias != DDP_NO_PARAM) {
-        DDP_TRY(ddp_tape_param_grad(tape, node->head.bias, &bias.db, &bias.accumulate));
+        bias.db = ddp_tape_param_grad(tape, node->head.bias, &bias.accumulate);
         DDP_TRY(ddp_op_bias_grad(tape->stream, &bias));
     }
-    DDP_TRY(ddp_tape_param_grad(tape, node->head.weight, &gemm.c, &accumulate));
+    gemm.c    = ddp_tape_param_grad(tape, node->head.weight, &accumulate);
     gemm.beta = accumulate ? 1.0F : 0.0F;
     DDP_TRY(ddp_op_gemm(tape->stream, &gemm));
 out:

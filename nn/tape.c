@@ -260,12 +260,11 @@ out:
     return status;
 }
 
-ddp_status_t ddp_tape_param_grad(ddp_tape_t *tape, size_t index, float **grad_p, bool *accumulate_p)
+float *ddp_tape_param_grad(ddp_tape_t *tape, size_t index, bool *accumulate_p)
 {
-    *grad_p              = ddp_params_grad(tape->params, index);
     *accumulate_p        = tape->begin.accumulate_grads || tape->written[index] != 0;
     tape->written[index] = 1;
-    return DDP_OK;
+    return ddp_params_grad(tape->params, index);
 }
 
 /** One use of a parameter lies behind us. After the last one its gradient is final. */
@@ -279,7 +278,7 @@ static ddp_status_t pass_use(ddp_tape_t *tape, size_t index)
         return DDP_OK;
     }
     if (tape->written[index] == 0) { /* used, but the loss does not depend on it */
-        DDP_TRY(ddp_tape_param_grad(tape, index, &grad, &accumulate));
+        grad = ddp_tape_param_grad(tape, index, &accumulate);
         if (!accumulate) {
             DDP_TRY(ddp_op_fill(tape->stream, grad, ddp_params_descs(tape->params)[index].count, 0.0F));
         }

@@ -101,9 +101,8 @@ ddp_status_t ddp_tape_grad_target(ddp_tape_t *tape, ddp_tensor_t *x, float **gra
 /** Add `grad` to x's gradient. `may_take`: nobody else uses `grad` any more, so that x may keep it instead of
  * a copy. */
 ddp_status_t ddp_tape_give_grad(ddp_tape_t *tape, ddp_tensor_t *x, float *grad, bool may_take) DDP_NODISCARD;
-/** As ddp_tape_grad_target() for a parameter. */
-ddp_status_t ddp_tape_param_grad(ddp_tape_t *tape, size_t index, float **grad_p,
-                                 bool *accumulate_p) DDP_NODISCARD;
+/** As ddp_tape_grad_target() for a parameter: where its gradient is written. */
+float *ddp_tape_param_grad(ddp_tape_t *tape, size_t index, bool *accumulate_p);
 
 #define DDP_SHAPE_TEXT_SIZE 96
 /** "[64, 28, 28, 1]" into text[DDP_SHAPE_TEXT_SIZE]; returns text. */
