@@ -74,6 +74,9 @@ int ddp_run_fail(ddp_run_t *run, ddp_status_t status, bool *may_finalize_p)
     ddp_progress_clear(&run->progress);
     *may_finalize_p = false;
     if (run->comm == NULL) {
+        /* too early to ask the others: the first rank's exit ends the job while the rest still hold back */
+        usleep((useconds_t)((run->launch.is_first ? 0 : MACHINE_DELAY_US) +
+                            (is_news(status) ? MACHINE_DELAY_US : 0)));
         ddp_log(DDP_LOG_ERROR, "%s", line);
         return code;
     }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/watchdog.h"
 #include "launcher/run.h"
 
 /* --help and its like need no MPI. */
@@ -44,26 +45,53 @@ out:
     return status;
 }
 
-static ddp_status_t start_mpi(int *argc, char ***argv)
+/* On the watchdog's thread: MPI hangs, so this process leaves without it. */
+static void leave(void *ctx, const char *what, int limit_ms)
+{
+    (void)ctx;
+    ddp_log(DDP_LOG_ERROR,
+            "%s took more than %g s (ddp.timeout_s): a rank did not come, or its host is not reached", what,
+            limit_ms / 1e3);
+    _exit(EXIT_FAILURE);
+}
+
+static ddp_status_t start_mpi(int *argc, char ***argv, ddp_watchdog_t *watchdog, int timeout_ms)
 {
     ddp_status_t status   = DDP_OK;
     int          provided = MPI_THREAD_SINGLE;
 
+    ddp_watchdog_arm(watchdog, "MPI_Init", timeout_ms);
     DDP_TRY_MPI(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
+    ddp_watchdog_disarm(watchdog);
     DDP_REQUIRE(provided >= MPI_THREAD_FUNNELED, DDP_ERR_MPI,
                 "this MPI gives no MPI_THREAD_FUNNELED: loader threads could not run beside it");
 out:
     return status;
 }
 
+/* Everything between MPI_Init and MPI_Finalize. @return exit status */
+static int train(ddp_run_t *run, ddp_status_t early, bool *may_finalize_p)
+{
+    ddp_status_t status = ddp_run_prepare(run, early);
+
+    if (status == DDP_OK) {
+        status = run->options->dry_run ? ddp_run_dry(run) : ddp_run_setup(run);
+    }
+    if (status == DDP_OK && !run->options->dry_run) {
+        status = ddp_run_train(run);
+    }
+    return status == DDP_OK ? EXIT_SUCCESS : ddp_run_fail(run, status, may_finalize_p);
+}
+
 int main(int argc, char **argv)
 {
     static ddp_run_t run; /* large */
     ddp_options_t    options;
+    ddp_watchdog_t  *watchdog = NULL;
     ddp_status_t     early;
-    ddp_status_t     status;
     bool             may_finalize = true;
-    int              code         = EXIT_SUCCESS;
+    int              timeout_ms;
+    int              code;
 
     run.launch = ddp_launch_read();
     ddp_config_defaults(&run.config);
@@ -83,27 +111,20 @@ int main(int argc, char **argv)
     run.options = &options;
     run.argc    = argc;
     run.argv    = argv;
-    status      = start_mpi(&argc, &argv);
-    if (status != DDP_OK) {
+    timeout_ms  = (int)(run.config.ddp.timeout_s * 1000);
+    if (ddp_watchdog_create(leave, NULL, &watchdog) != DDP_OK ||
+        start_mpi(&argc, &argv, watchdog, timeout_ms) != DDP_OK) {
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
-        return EXIT_FAILURE;
+        _exit(EXIT_FAILURE);
     }
     run.start_ns = ddp_clock_ns();
-    status       = ddp_run_prepare(&run, early);
-    if (status == DDP_OK) {
-        status = options.dry_run ? ddp_run_dry(&run) : ddp_run_setup(&run);
-    }
-    if (status == DDP_OK && !options.dry_run) {
-        status = ddp_run_train(&run);
-    }
-    if (status != DDP_OK) {
-        code = ddp_run_fail(&run, status, &may_finalize);
-    }
+    code         = train(&run, early, &may_finalize);
     if (!may_finalize) {
-        /* a peer is gone or does not answer: MPI_Finalize would wait for it */
-        _exit(code);
+        _exit(code); /* a peer is gone or does not answer: MPI_Finalize would wait for it */
     }
+    ddp_watchdog_arm(watchdog, "MPI_Finalize", timeout_ms);
     ddp_run_teardown(&run);
     MPI_Finalize();
+    ddp_watchdog_destroy(&watchdog);
     return code;
 }

@@ -274,7 +274,32 @@ ends()
     says 'planted fault'
     unset DDP_FAULT
 
-    $mpirun -np 3 "$program" $small --set train.steps=100000000 --set ddp.timeout_s=20 >out 2>err &
+    endless 20
+    start=$(date +%s)
+    kill -9 "$victim"
+    ended
+    says "pid $victim"
+
+    endless 2
+    kill -STOP "$victim"
+    start=$(date +%s)
+    ended
+    kill -9 "$victim" 2>/dev/null
+    says 'made no progress for 2 s'
+
+    # one that is started, but never comes to MPI_Init
+    start=$(date +%s)
+    run 1 $mpirun -np 1 "$program" $small --set ddp.timeout_s=2 : -np 1 sleep 30
+    says 'MPI_Init took more than 2 s'
+    [ $(($(date +%s) - start)) -lt 20 ] || fail 'the end took more than 20 s'
+}
+
+# endless SECONDS: start a run of 3 ranks in the background, job; wait for its first step; victim is one of its ranks.
+endless()
+{
+    rm -rf runs
+    $mpirun -np 3 "$program" $small --set train.steps=100000000 --set train.eval_every=100000000 \
+        --set ddp.timeout_s="$1" >out 2>err &
     job=$!
     tries=0
     until grep -q '"event":"step"' runs/*/metrics.jsonl 2>/dev/null; do
@@ -293,13 +318,15 @@ ends()
         fi
     done
     [ -n "$victim" ] || fail 'no rank found'
-    start=$(date +%s)
-    kill -9 "$victim"
+}
+
+# The run in the background ends by itself, in time, and not as a success.
+ended()
+{
     wait $job
     got=$?
-    [ $got -ne 0 ] || fail 'success after a rank was killed'
-    [ $(($(date +%s) - start)) -lt 15 ] || fail 'the end took more than 15 s'
-    says "pid $victim"
+    [ $got -ne 0 ] || fail 'success without one of the ranks'
+    [ $(($(date +%s) - start)) -lt 20 ] || fail 'the end took more than 20 s'
 }
 
 # Not finite: the run stops with exit 1 and no weights, or skips and goes on.
