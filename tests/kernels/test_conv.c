@@ -1,5 +1,12 @@
 #include "tests/kernels/kernel_fixture.h"
 
+/* n, height, width, channels in and out, kernel height and width, stride, padding */
+#define SHAPE(N, H, W, C, O, KH, KW, S, P)                                                                   \
+    {                                                                                                        \
+        .n = (N), .in_h = (H), .in_w = (W), .in_c = (C), .out_c = (O), .kernel_h = (KH), .kernel_w = (KW),   \
+        .stride = (S), .pad = (P)                                                                            \
+    }
+
 /* A convolution with all its buffers, and what a plain loop in float64 gives for them. */
 typedef struct layer {
     ddp_conv2d_shape_t s;
@@ -159,15 +166,9 @@ START_TEST(every_kernel_stride_and_padding_equals_the_plain_loop)
         for (size_t kw = 1; kw <= 5; kw++) {
             for (size_t stride = 1; stride <= 3; stride++) {
                 for (size_t pad = 0; pad <= 2; pad++, at++) {
-                    check_layer(stream, (ddp_conv2d_shape_t){.n        = 1 + at % 3,
-                                                             .in_h     = 5 + at % 4,
-                                                             .in_w     = 5 + at % 7,
-                                                             .in_c     = channels[at % 7][0],
-                                                             .out_c    = channels[at % 7][1],
-                                                             .kernel_h = kh,
-                                                             .kernel_w = kw,
-                                                             .stride   = stride,
-                                                             .pad      = pad});
+                    check_layer(stream, (ddp_conv2d_shape_t)SHAPE(1 + at % 3, 5 + at % 4, 5 + at % 7,
+                                                                  channels[at % 7][0], channels[at % 7][1],
+                                                                  kh, kw, stride, pad));
                 }
             }
         }
@@ -179,78 +180,10 @@ END_TEST
 START_TEST(layers_as_networks_have_them_equal_the_plain_loop)
 {
     static const ddp_conv2d_shape_t shapes[] = {
-        {.n        = 2,
-         .in_h     = 28,
-         .in_w     = 28,
-         .in_c     = 1,
-         .out_c    = 32,
-         .kernel_h = 3,
-         .kernel_w = 3,
-         .stride   = 1,
-         .pad      = 1},
-        {.n        = 2,
-         .in_h     = 14,
-         .in_w     = 14,
-         .in_c     = 32,
-         .out_c    = 64,
-         .kernel_h = 3,
-         .kernel_w = 3,
-         .stride   = 1,
-         .pad      = 1},
-        {.n        = 1,
-         .in_h     = 32,
-         .in_w     = 32,
-         .in_c     = 3,
-         .out_c    = 16,
-         .kernel_h = 3,
-         .kernel_w = 3,
-         .stride   = 1,
-         .pad      = 1},
-        {.n        = 2,
-         .in_h     = 16,
-         .in_w     = 16,
-         .in_c     = 16,
-         .out_c    = 32,
-         .kernel_h = 3,
-         .kernel_w = 3,
-         .stride   = 2,
-         .pad      = 1},
-        {.n        = 2,
-         .in_h     = 16,
-         .in_w     = 16,
-         .in_c     = 16,
-         .out_c    = 32,
-         .kernel_h = 1,
-         .kernel_w = 1,
-         .stride   = 2,
-         .pad      = 0},
-        {.n        = 2,
-         .in_h     = 9,
-         .in_w     = 7,
-         .in_c     = 48,
-         .out_c    = 80,
-         .kernel_h = 1,
-         .kernel_w = 1,
-         .stride   = 1,
-         .pad      = 0},
-        {.n        = 3,
-         .in_h     = 1,
-         .in_w     = 1,
-         .in_c     = 4,
-         .out_c    = 4,
-         .kernel_h = 3,
-         .kernel_w = 3,
-         .stride   = 1,
-         .pad      = 1},
-        {.n        = 1,
-         .in_h     = 5,
-         .in_w     = 5,
-         .in_c     = 2,
-         .out_c    = 2,
-         .kernel_h = 5,
-         .kernel_w = 5,
-         .stride   = 4,
-         .pad      = 3},
+        SHAPE(2, 28, 28, 1, 32, 3, 3, 1, 1),  SHAPE(2, 14, 14, 32, 64, 3, 3, 1, 1),
+        SHAPE(1, 32, 32, 3, 16, 3, 3, 1, 1),  SHAPE(2, 16, 16, 16, 32, 3, 3, 2, 1),
+        SHAPE(2, 16, 16, 16, 32, 1, 1, 2, 0), SHAPE(2, 9, 7, 48, 80, 1, 1, 1, 0),
+        SHAPE(3, 1, 1, 4, 4, 3, 3, 1, 1),     SHAPE(1, 5, 5, 2, 2, 5, 5, 4, 3),
     };
     ddp_stream_t *stream = fixture_open(_i);
 
@@ -306,16 +239,7 @@ START_TEST(gradients_are_the_differences_of_the_forward_pass)
     layer_t                    l;
 
     for (size_t stride = 1; stride <= 2; stride++) {
-        layer_open(&l, stream,
-                   (ddp_conv2d_shape_t){.n        = 2,
-                                        .in_h     = 7,
-                                        .in_w     = 6,
-                                        .in_c     = 3,
-                                        .out_c    = 18,
-                                        .kernel_h = 3,
-                                        .kernel_w = 2,
-                                        .stride   = stride,
-                                        .pad      = 1});
+        layer_open(&l, stream, (ddp_conv2d_shape_t)SHAPE(2, 7, 6, 3, 18, 3, 2, stride, 1));
         make_coarse(l.x, l.x_count);
         make_coarse(l.w, l.w_count);
         make_coarse(l.dy, l.y_count);
@@ -338,16 +262,7 @@ START_TEST(relu_is_fused_and_the_bias_may_be_absent)
     layer_t           l;
 
     for (int bias = 0; bias < 2; bias++) {
-        layer_open(&l, stream,
-                   (ddp_conv2d_shape_t){.n        = 2,
-                                        .in_h     = 8,
-                                        .in_w     = 8,
-                                        .in_c     = 4,
-                                        .out_c    = 19,
-                                        .kernel_h = 3,
-                                        .kernel_w = 3,
-                                        .stride   = 1,
-                                        .pad      = 1});
+        layer_open(&l, stream, (ddp_conv2d_shape_t)SHAPE(2, 8, 8, 4, 19, 3, 3, 1, 1));
         plain_loop(&l, bias == 1);
         for (size_t i = 0; i < l.y_count; i++) {
             l.y_want[i] = l.y_want[i] > 0.0 ? l.y_want[i] : 0.0;
@@ -371,16 +286,7 @@ START_TEST(gradients_are_added_where_asked_and_left_out_where_null)
     layer_t                    l;
 
     for (size_t stride = 1; stride <= 2; stride++) {
-        layer_open(&l, stream,
-                   (ddp_conv2d_shape_t){.n        = 2,
-                                        .in_h     = 6,
-                                        .in_w     = 9,
-                                        .in_c     = 5,
-                                        .out_c    = 11,
-                                        .kernel_h = 1,
-                                        .kernel_w = 3,
-                                        .stride   = stride,
-                                        .pad      = 1});
+        layer_open(&l, stream, (ddp_conv2d_shape_t)SHAPE(2, 6, 9, 5, 11, 1, 3, stride, 1));
         plain_loop(&l, true);
         for (size_t i = 0; i < l.x_count; i++) {
             l.dx[i] = 0.5F;
@@ -417,15 +323,7 @@ END_TEST
 
 START_TEST(the_bits_depend_on_the_arguments_alone)
 {
-    static const ddp_conv2d_shape_t shape  = {.n        = 3,
-                                              .in_h     = 10,
-                                              .in_w     = 11,
-                                              .in_c     = 6,
-                                              .out_c    = 20,
-                                              .kernel_h = 3,
-                                              .kernel_w = 3,
-                                              .stride   = 2,
-                                              .pad      = 1};
+    static const ddp_conv2d_shape_t shape  = SHAPE(3, 10, 11, 6, 20, 3, 3, 2, 1);
     ddp_stream_t                   *stream = fixture_open(_i);
     layer_t                         first;
     layer_t                         second;
@@ -479,9 +377,8 @@ END_TEST
 START_TEST(wrong_arguments_are_named)
 {
     ddp_stream_t      *stream = fixture_open(0);
-    ddp_conv2d_shape_t good   = {
-          .n = 1, .in_h = 4, .in_w = 4, .in_c = 1, .out_c = 1, .kernel_h = 3, .kernel_w = 3, .stride = 1};
-    ddp_conv2d_shape_t shape = good;
+    ddp_conv2d_shape_t good   = SHAPE(1, 4, 4, 1, 1, 3, 3, 1, 0);
+    ddp_conv2d_shape_t shape  = good;
     ddp_conv2d_args_t  args;
     float              x[64] = {0};
 
