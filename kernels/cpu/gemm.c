@@ -76,13 +76,21 @@ DDP_INLINE void activate_rows(ddp_act_t act, float *c, size_t ldc, size_t rows, 
     }
 }
 
-/* Activations that do not fit in registers: a second pass over a block that is still in L1. */
+/* A second pass, over a block that is still in cache. */
 static void activate(const ddp_gemm_args_t *args, float *c, size_t rows, size_t columns)
 {
-    if (args->act == DDP_ACT_GELU) {
+    switch (args->act) {
+    case DDP_ACT_RELU:
+        activate_rows(DDP_ACT_RELU, c, args->ldc, rows, columns);
+        break;
+    case DDP_ACT_GELU:
         activate_rows(DDP_ACT_GELU, c, args->ldc, rows, columns);
-    } else {
+        break;
+    case DDP_ACT_GELU_TANH:
         activate_rows(DDP_ACT_GELU_TANH, c, args->ldc, rows, columns);
+        break;
+    case DDP_ACT_NONE:
+        break;
     }
 }
 
@@ -116,7 +124,7 @@ static void run_columns(const block_t *block, size_t j0, const float *b, size_t 
         if (block->last && args->pre_activation != NULL) {
             tile.pre = args->pre_activation + at;
         }
-        if (block->m0 == 0 && j0 + GEMM_COLUMNS < block->n1 && tile.depth > 0) {
+        if (block->m0 == 0 && j0 + GEMM_COLUMNS < block->n1 && tile.depth >= GEMM_DEEP) {
             prefetch_b(block, j0 + GEMM_COLUMNS, p, panels);
         }
         DDP_ISA_NAME(gemm_tile)(&tile, count, args->transpose_a);
@@ -166,6 +174,11 @@ ddp_status_t DDP_ISA_NAME(gemm)(const ddp_gemm_args_t *args)
     void        *scratch = NULL;
 
     if (args->m == 0 || args->n == 0) {
+        return DDP_OK;
+    }
+    if (DDP_ISA_NAME(gemm_dot_fits)(args)) {
+        DDP_ISA_NAME(gemm_dot)(args);
+        activate(args, args->c, args->m, args->n);
         return DDP_OK;
     }
     status = ddp_cpu_scratch_get((A_FLOATS + B_FLOATS) * sizeof(float), &scratch);

@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 #include "kernels/cpu/vec.h"
+#include "kernels/ops.h"
 
 #define GEMM_VECTORS 2 /* of a register block's columns */
 #define GEMM_COLUMNS ((size_t)GEMM_VECTORS * VL)
@@ -21,6 +22,8 @@
 #define GEMM_ROWS 6 /* 12 sums, 2 of B, 1 of A: 15 of 16 registers */
 #endif
 #define GEMM_DEPTH 256
+/* From this depth on fetching ahead pays; before, it is but more instructions. */
+#define GEMM_DEEP 100
 /* Floats from row to row in a panel of row-major A: constant, so that one register addresses all rows, and
  * not a power of two, so that rows do not fall on one cache set. */
 #define GEMM_A_PITCH (GEMM_DEPTH + 16)
@@ -59,6 +62,13 @@ void DDP_ISA_NAME(gemm_pack_a)(bool transposed, const float *a, size_t lda, size
 /** `columns` <= GEMM_COLUMNS columns of op(B) into [depth][GEMM_COLUMNS], zeros behind the last. */
 void DDP_ISA_NAME(gemm_pack_b)(bool transposed, const float *b, size_t ldb, size_t columns, size_t depth,
                                float *packed);
+
+/* Rows on the short side up to which dot products beat packing. */
+#define GEMM_DOT_MOST 16
+
+/** op(B) is transposed and one side is short: gemm_dot() does it, all but the activation. */
+bool DDP_ISA_NAME(gemm_dot_fits)(const ddp_gemm_args_t *args);
+void DDP_ISA_NAME(gemm_dot)(const ddp_gemm_args_t *args);
 
 /* Panels that `rows` rows are cut into, and the first row of panel i: even, so that there is no thin last
  * one. */

@@ -58,8 +58,10 @@ DDP_INLINE void tile_run(const int rows, const int vectors, const bool transpose
 
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        __builtin_prefetch(t->c + (size_t)i * t->ldc, 1);
-        __builtin_prefetch(t->c + (size_t)i * t->ldc + t->columns - 1, 1);
+        if (t->depth >= GEMM_DEEP) {
+            __builtin_prefetch(t->c + (size_t)i * t->ldc, 1);
+            __builtin_prefetch(t->c + (size_t)i * t->ldc + t->columns - 1, 1);
+        }
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++) {
             sum[i][j] = vset1(0.0F);

@@ -1,6 +1,4 @@
 /* Packing of A and B; see gemm_internal.h for the forms. */
-#include <string.h>
-
 #include "kernels/cpu/gemm_internal.h"
 
 #define TRANSPOSED_STEP                                                                                      \
@@ -73,6 +71,19 @@ DDP_INLINE void transpose(vf_t x[VL])
 #endif
 }
 
+/* Writes whole vectors: a packed row has room behind it. */
+DDP_INLINE void copy_row(float *to, const float *from, size_t count)
+{
+    size_t i = 0;
+
+    for (; i + VL <= count; i += VL) {
+        vstore(to + i, vload(from + i));
+    }
+    if (i < count) {
+        vstore(to + i, vload_masked(from + i, vmask_first(count - i)));
+    }
+}
+
 static void pack_a_rows(const float *a, size_t lda, size_t rows, size_t depth, float *packed)
 {
     const size_t panels = gemm_panels(rows);
@@ -82,8 +93,7 @@ static void pack_a_rows(const float *a, size_t lda, size_t rows, size_t depth, f
         const size_t count = gemm_panel_first(rows, panels, p + 1) - first;
 
         for (size_t i = 0; i < count; i++) {
-            memcpy(packed + p * GEMM_A_PANEL + i * GEMM_A_PITCH, a + (first + i) * lda,
-                   depth * sizeof(float));
+            copy_row(packed + p * GEMM_A_PANEL + i * GEMM_A_PITCH, a + (first + i) * lda, depth);
         }
     }
 }
