@@ -13,7 +13,9 @@ DDP_INLINE void act_range(ddp_act_t act, const float *x, float *y, size_t count)
         vstore(y + i, vact(act, vload(x + i)));
     }
     if (i < count) {
-        vstore_part(y + i, vact(act, vload_part(x + i, count - i, 0.0F)), count - i);
+        const vmask_t tail = vmask_first(count - i);
+
+        vstore_masked(y + i, vact(act, vload_masked(x + i, tail)), tail);
     }
 }
 
@@ -32,11 +34,10 @@ DDP_INLINE void act_backward_range(const ddp_act_backward_args_t *a, ddp_act_t a
         vstore(dx + i, a->accumulate ? vload(dx + i) + d : d);
     }
     if (i < count) {
-        d = vact_backward(act, vload_part(saved + i, count - i, 0.0F), vload_part(dy + i, count - i, 0.0F));
-        if (a->accumulate) {
-            d = vload_part(dx + i, count - i, 0.0F) + d;
-        }
-        vstore_part(dx + i, d, count - i);
+        const vmask_t tail = vmask_first(count - i);
+
+        d = vact_backward(act, vload_masked(saved + i, tail), vload_masked(dy + i, tail));
+        vstore_masked(dx + i, a->accumulate ? vload_masked(dx + i, tail) + d : d, tail);
     }
 }
 

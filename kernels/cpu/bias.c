@@ -32,14 +32,15 @@ DDP_INLINE void wide_columns(const float *dy, size_t m, size_t n, vf_t *total)
 /* The same for one vector of `columns` <= VL columns. */
 DDP_INLINE vf_t columns_sum(const float *dy, size_t m, size_t n, size_t columns)
 {
-    vf_t total = vset1(0.0F);
+    const vmask_t mask  = vmask_first(columns);
+    vf_t          total = vset1(0.0F);
 
     for (size_t first = 0; first < m; first += ROWS) {
         const size_t last = m - first < ROWS ? m : first + ROWS;
         vf_t         sum  = vset1(0.0F);
 
         for (size_t i = first; i < last; i++) {
-            sum += columns == VL ? vload(dy + i * n) : vload_part(dy + i * n, columns, 0.0F);
+            sum += vload_masked(dy + i * n, mask);
         }
         total += sum;
     }
@@ -63,13 +64,11 @@ ddp_status_t DDP_ISA_NAME(bias_grad)(const ddp_bias_grad_args_t *args)
         ddp_cpu_progress_point();
     }
     for (; j < n; j += VL) {
-        const size_t columns = n - j < VL ? n - j : VL;
-        vf_t         sum     = columns_sum(args->dy + j, args->m, n, columns);
+        const size_t  columns = n - j < VL ? n - j : VL;
+        const vmask_t mask    = vmask_first(columns);
+        const vf_t    sum     = columns_sum(args->dy + j, args->m, n, columns);
 
-        if (args->accumulate) {
-            sum = vload_part(db + j, columns, 0.0F) + sum;
-        }
-        vstore_part(db + j, sum, columns);
+        vstore_masked(db + j, args->accumulate ? vload_masked(db + j, mask) + sum : sum, mask);
     }
     return DDP_OK;
 }

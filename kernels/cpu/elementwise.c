@@ -31,9 +31,9 @@ void DDP_ISA_NAME(axpy)(float alpha, const float *x, float *y, size_t count)
         }
     }
     if (i < count) {
-        const size_t n = count - i;
+        const vmask_t tail = vmask_first(count - i);
 
-        vstore_part(y + i, vload_part(y + i, n, 0.0F) + a * vload_part(x + i, n, 0.0F), n);
+        vstore_masked(y + i, vload_masked(y + i, tail) + a * vload_masked(x + i, tail), tail);
     }
 }
 

@@ -49,22 +49,27 @@ static double natural_log(double x)
 /* Largest value and whether there is a NaN. */
 static float row_max(const float *x, size_t n, bool *has_nan)
 {
-    vf_t   largest = vset1(-INFINITY);
-    vi_t   nan     = vset1i(0);
-    size_t j       = 0;
-    int    any     = 0;
+    vf_t   lanes = vset1(-INFINITY);
+    vi_t   nan   = vset1i(0);
+    size_t j     = 0;
+    float  largest;
 
-    for (; j < n; j += VL) {
-        const vf_t v = n - j < VL ? vload_part(x + j, n - j, -INFINITY) : vload(x + j);
+    for (; j + VL <= n; j += VL) {
+        const vf_t v = vload(x + j);
 
-        largest = vselect(v > largest, v, largest);
+        lanes = vmax(v, lanes);
         nan |= v != v;
     }
+    largest  = vhmax(lanes);
+    *has_nan = false;
     for (int i = 0; i < VL; i++) {
-        any |= nan[i];
+        *has_nan = *has_nan || nan[i] != 0;
     }
-    *has_nan = any != 0;
-    return vhmax(largest);
+    for (; j < n; j++) {
+        largest  = x[j] > largest ? x[j] : largest;
+        *has_nan = *has_nan || isnan(x[j]);
+    }
+    return largest;
 }
 
 static size_t first_equal(const float *x, size_t n, float value)
@@ -97,12 +102,13 @@ static double row_exp(const float *x, size_t n, float largest, float *e)
             }
         }
         if (j < last) {
-            float lane[VL] = {0};
+            const vmask_t tail     = vmask_first(last - j);
+            float         lane[VL] = {0};
 
-            vstore_part(lane, vexp(vload_part(x + j, last - j, 0.0F) - top), last - j);
+            vstore_masked(lane, vexp(vload_masked(x + j, tail) - top), tail);
             sum += vload(lane);
             if (e != NULL) {
-                vstore_part(e + j, vload(lane), last - j);
+                vstore_masked(e + j, vload(lane), tail);
             }
         }
         total += (double)vsum(sum);
@@ -210,11 +216,12 @@ static double squares_row(const float *y, const float *target, size_t n, float f
             }
         }
         if (j < last) {
-            const vf_t d = vload_part(y + j, last - j, 0.0F) - vload_part(target + j, last - j, 0.0F);
+            const vmask_t tail = vmask_first(last - j);
+            const vf_t    d    = vload_masked(y + j, tail) - vload_masked(target + j, tail);
 
             sum += d * d;
             if (dy != NULL) {
-                vstore_part(dy + j, vset1(factor) * d, last - j);
+                vstore_masked(dy + j, vset1(factor) * d, tail);
             }
         }
         total += (double)vsum(sum);

@@ -28,7 +28,7 @@ static void window_clip(const ddp_pool2d_args_t *a, size_t out_row, size_t out_c
 
 DDP_INLINE vf_t load_lanes(const float *p, size_t lanes)
 {
-    return lanes == VL ? vload(p) : vload_part(p, lanes, 0.0F);
+    return lanes == VL ? vload(p) : vload_masked(p, vmask_first(lanes));
 }
 
 DDP_INLINE void store_lanes(float *p, vf_t x, size_t lanes)
@@ -36,7 +36,7 @@ DDP_INLINE void store_lanes(float *p, vf_t x, size_t lanes)
     if (lanes == VL) {
         vstore(p, x);
     } else {
-        vstore_part(p, x, lanes);
+        vstore_masked(p, x, vmask_first(lanes));
     }
 }
 

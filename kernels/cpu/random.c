@@ -12,15 +12,11 @@
 DDP_INLINE void dropout_lanes(const ddp_dropout_args_t *a, vi_t random, vi_t threshold, vf_t factor,
                               size_t at, size_t lanes)
 {
-    const vi_t drop = philox_upper24(random) < threshold;
-    vf_t       v    = lanes == VL ? vload(a->x + at) : vload_part(a->x + at, lanes, 0.0F);
+    const vi_t    drop = philox_upper24(random) < threshold;
+    const vmask_t mask = vmask_first(lanes);
+    const vf_t    v    = vselect(drop, vset1(0.0F), vload_masked(a->x + at, mask) * factor);
 
-    v = vselect(drop, vset1(0.0F), v * factor);
-    if (lanes == VL) {
-        vstore(a->y + at, a->accumulate ? vload(a->y + at) + v : v);
-    } else {
-        vstore_part(a->y + at, a->accumulate ? vload_part(a->y + at, lanes, 0.0F) + v : v, lanes);
-    }
+    vstore_masked(a->y + at, a->accumulate ? vload_masked(a->y + at, mask) + v : v, mask);
 }
 
 /* Columns [group * GROUP, ...) of one row; `at` is where they lie. */

@@ -151,6 +151,44 @@ START_TEST(cross_entropy_equals_its_definition_and_finite_differences)
 }
 END_TEST
 
+/* With logits 0 and -t the second gradient is exp(-t) / (1 + exp(-t)): the exponential itself. */
+START_TEST(softmax_keeps_its_relative_accuracy)
+{
+    const size_t                   rows    = 8600;
+    ddp_stream_t                  *stream  = fixture_open(_i);
+    float                         *logits  = fixture_new(2 * rows);
+    float                         *dlogits = fixture_new(2 * rows);
+    int32_t                       *labels  = calloc(rows, sizeof(*labels));
+    double                         worst   = 0.0;
+    ddp_loss_stats_t               stats;
+    const ddp_cross_entropy_args_t args = {.logits       = logits,
+                                           .labels       = labels,
+                                           .rows         = rows,
+                                           .classes      = 2,
+                                           .ignore_index = -1,
+                                           .dlogits      = dlogits,
+                                           .stats        = &stats};
+
+    for (size_t i = 0; i < rows; i++) {
+        logits[2 * i]     = 0.0F;
+        logits[2 * i + 1] = -0.01F * (float)i;
+    }
+    ddp_assert_ok(ddp_op_cross_entropy(stream, &args));
+    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+    for (size_t i = 0; i < rows; i++) {
+        const double e = exp((double)logits[2 * i + 1]);
+
+        worst = fmax(worst, fabs((double)dlogits[2 * i + 1] * (1.0 + e) / e - 1.0));
+    }
+    /* 1.5 ulp of the exponential, one each of the sum, the factor and the product */
+    ck_assert_double_le(worst, 3e-7);
+    fixture_free(logits);
+    fixture_free(dlogits);
+    free(labels);
+    fixture_close(stream);
+}
+END_TEST
+
 START_TEST(cross_entropy_of_large_logits_does_not_overflow)
 {
     ddp_stream_t            *stream  = fixture_open(_i);
@@ -360,6 +398,7 @@ int main(void)
     TCase *tcase = tcase_create("each instruction set");
 
     tcase_add_loop_test(tcase, cross_entropy_equals_its_definition_and_finite_differences, 0, fixture_isas());
+    tcase_add_loop_test(tcase, softmax_keeps_its_relative_accuracy, 0, fixture_isas());
     tcase_add_loop_test(tcase, cross_entropy_of_large_logits_does_not_overflow, 0, fixture_isas());
     tcase_add_loop_test(tcase, not_finite_logits_give_a_not_finite_loss, 0, fixture_isas());
     tcase_add_loop_test(tcase, a_class_ruled_out_by_minus_infinity_has_probability_zero, 0, fixture_isas());

@@ -1,5 +1,6 @@
 /* ONNX's node tests as an outside oracle: inputs and outputs are files, attributes stand in the tables here.
  */
+#include "base/allocator.h"
 #include "kernels/layout.h"
 #include "kernels/optim.h"
 #include "tests/kernels/kernel_fixture.h"
@@ -326,6 +327,63 @@ START_TEST(gemm_equals_onnx)
 }
 END_TEST
 
+START_TEST(convolution_equals_onnx)
+{
+    static const struct {
+        const char *name;
+        size_t      stride, pad;
+    } cases[] = {
+        {"test_basic_conv_with_padding", 1, 1},
+        {"test_basic_conv_without_padding", 1, 0},
+        {"test_conv_with_strides_padding", 2, 1},
+        {"test_conv_with_strides_no_padding", 2, 0},
+    };
+    ddp_stream_t          *stream    = fixture_open(_i);
+    const ddp_allocator_t *allocator = ddp_allocator_private();
+
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        node_t            node;
+        ddp_conv2d_args_t args    = {0};
+        void             *scratch = NULL;
+        float            *x;
+        float            *w;
+        float            *y;
+
+        node_open(cases[k].name, 2, 1, &node);
+        args.shape = (ddp_conv2d_shape_t){.n        = node.in[0].dim[0],
+                                          .in_c     = node.in[0].dim[1],
+                                          .in_h     = node.in[0].dim[2],
+                                          .in_w     = node.in[0].dim[3],
+                                          .out_c    = node.in[1].dim[0],
+                                          .kernel_h = node.in[1].dim[2],
+                                          .kernel_w = node.in[1].dim[3],
+                                          .stride   = cases[k].stride,
+                                          .pad      = cases[k].pad};
+        ddp_assert_ok(ddp_conv2d_shape_fill(&args.shape));
+        ck_assert(args.shape.out_h == node.out[0].dim[2] && args.shape.out_w == node.out[0].dim[3]);
+        ddp_assert_ok(allocator->acquire(allocator->ctx, "scratch",
+                                         ddp_conv2d_scratch_bytes(ddp_stream_device(stream), &args.shape) + 1,
+                                         &scratch));
+        x            = to_nhwc(&node.in[0]);
+        w            = to_float(&node.in[1]);
+        y            = fixture_new(node.out[0].count);
+        args.x       = x;
+        args.w       = w;
+        args.y       = y;
+        args.scratch = scratch;
+        ddp_assert_ok(ddp_op_conv2d(stream, &args));
+        ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+        check_nhwc(cases[k].name, y, &node.out[0], 0.0); /* small whole numbers: exact */
+        fixture_free(x);
+        fixture_free(w);
+        fixture_free(y);
+        allocator->release(allocator->ctx, scratch);
+        node_close(&node);
+    }
+    fixture_close(stream);
+}
+END_TEST
+
 /* `count` values of a tensor and zeros up to the end of a block. */
 static float *to_block(const onnx_tensor_t *t)
 {
@@ -406,6 +464,7 @@ int main(void)
     tcase_add_loop_test(tcase, relu_equals_onnx, 0, fixture_isas());
     tcase_add_loop_test(tcase, cross_entropy_equals_onnx, 0, fixture_isas());
     tcase_add_loop_test(tcase, gemm_equals_onnx, 0, fixture_isas());
+    tcase_add_loop_test(tcase, convolution_equals_onnx, 0, fixture_isas());
     tcase_add_loop_test(tcase, optimizers_equal_onnx, 0, fixture_isas());
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);

@@ -10,7 +10,7 @@ enum { FIELD_DIMS = 1, FIELD_TYPE = 2, FIELD_FLOAT = 4, FIELD_INT64 = 7, FIELD_R
 enum { TYPE_FLOAT = 1, TYPE_INT64 = 7 };
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
-#define MAX_FILE_BYTES ((size_t)1 << 24)
+#define MAX_FILE_BYTES ((size_t)1 << 20)
 
 typedef struct reader {
     const unsigned char *at, *end;
