@@ -14,9 +14,7 @@ target_link_libraries(ddptrain_all INTERFACE ${ddp_libraries})
 install(TARGETS ${ddp_libraries} ddptrain_all EXPORT ddptrainTargets
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
     FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ddptrain)
-if(TARGET ddptrain)
-    install(TARGETS ddptrain RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+install(TARGETS ddptrain RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(EXPORT ddptrainTargets NAMESPACE ddptrain:: DESTINATION ${ddp_package_dir})
 
 # The modules that the libraries (not the program) link: a user of the libraries needs these and no others.
