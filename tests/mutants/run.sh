@@ -6,6 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 copy=$root/build-mutants
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export CMAKE_GENERATOR="${CMAKE_GENERATOR:-Ninja}" # make need not be installed
 
 names=$(sed 's/#.*//' "$here/mutants.txt" | awk -F'|' 'NF { gsub(/ /, "", $1); print $1 }')
 if [ "${1-}" = --sample ]; then
