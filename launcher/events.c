@@ -1,5 +1,10 @@
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
 
+#include "base/error.h"
 #include "launcher/run.h"
 
 static void add(cJSON *object, const char *name, double value)
@@ -14,6 +19,36 @@ static void add_text(cJSON *object, const char *name, const char *value)
     if (object != NULL) {
         cJSON_AddStringToObject(object, name, value);
     }
+}
+
+/* Two runs with the same digest have the same configuration. */
+static void add_digest(cJSON *event, const ddp_config_t *config)
+{
+    char         *yaml = ddp_config_dump(config);
+    char          text[33];
+    XXH128_hash_t hash;
+
+    if (yaml == NULL) {
+        return;
+    }
+    hash = XXH3_128bits(yaml, strlen(yaml));
+    snprintf(text, sizeof(text), "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64, (uint64_t)hash.low64);
+    add_text(event, "digest", text);
+    free(yaml);
+}
+
+static void add_plan(cJSON *event, const ddp_run_t *run)
+{
+    const ddp_reducer_params_t params = ddp_run_reducer_params(run);
+    ddp_reducer_plan_t         plan;
+
+    if (ddp_reducer_plan(&params, ddp_comm_size(run->comm), 0, &plan, NULL, 0) != DDP_OK) {
+        ddp_error_clear(); /* the reducer is there, so this is no memory: one field less */
+        return;
+    }
+    add(event, "buckets", (double)plan.n_buckets);
+    add(event, "gradient_arenas", (double)plan.arenas);
+    add(event, "shared_bytes", (double)plan.shared_bytes);
 }
 
 void ddp_event_start(ddp_run_t *run)
@@ -35,9 +70,10 @@ void ddp_event_start(ddp_run_t *run)
     add(event, "samples", (double)ddp_dataset_info(run->train)->samples);
     add(event, "test_samples", (double)ddp_dataset_info(run->test)->samples);
     add(event, "parameters", (double)ddp_params_elements(run->params));
-    add(event, "buckets", (double)ddp_reducer_buckets(run->reducer, NULL, 0));
+    add_plan(event, run);
     add(event, "micro_batches", (double)ddp_config_micro_batches(&run->config));
     add(event, "total_steps", (double)run->total_steps);
+    add_digest(event, &run->config);
     config = event != NULL ? cJSON_AddObjectToObject(event, "config") : NULL;
     for (size_t i = 0; config != NULL && i < ddp_config_keys(); i++) {
         snprintf(name, sizeof(name), "%s.%s", ddp_config_section(i), ddp_config_name(i));

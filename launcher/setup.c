@@ -190,7 +190,6 @@ ddp_status_t ddp_run_setup(ddp_run_t *run)
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(ddp_comm_agree(run->comm, create_folder(run)));
     DDP_TRY(ddp_comm_agree(run->comm, create_device(run)));
     DDP_TRY(load_data(run));
     DDP_TRY(check_data_equal(run));
@@ -200,6 +199,8 @@ ddp_status_t ddp_run_setup(ddp_run_t *run)
         status = create_loader(run);
     }
     DDP_TRY(ddp_comm_agree(run->comm, status));
+    /* last, so that a set-up that fails leaves no empty folder */
+    DDP_TRY(ddp_comm_agree(run->comm, create_folder(run)));
     say_start(run);
     if (ddp_comm_rank(run->comm) == 0) {
         ddp_progress_init(&run->progress);

@@ -143,6 +143,11 @@ folders()
     says '/nowhere'
     ranks 2 1 $small --set data.kind=idx --set data.path=/nowhere
     says '/nowhere'
+    rm -rf runs
+    ranks 2 1 $small --set model.hidden=[65536,65536]
+    says 'MB needed'
+    [ -e runs ] && fail 'a run that did not begin left a folder'
+    return 0
 }
 
 # The files of a run: events and their fields, one JSON object a line; the last line on stdout is the weights.
@@ -169,6 +174,12 @@ files()
     for field in steps seconds first_step_ms peak_rss_mb pss_mb; do
         grep '"event":"end"' run/metrics.jsonl | grep -q "\"$field\":[0-9]" || fail "$field is missing in end"
     done
+    holds first '"digest":"[0-9a-f]\{32\}"'
+    holds first '"gradient_arenas":[1-9]'
+    # each of the 130 test samples counts once
+    sed -n 's/.*"event":"eval".*"accuracy":\([0-9.e-]*\).*/\1/p' run/metrics.jsonl >accuracies
+    awk '{ n = $1 * 130; if (n - int(n + 0.5) > 1e-6 || int(n + 0.5) - n > 1e-6) exit 1 }' accuracies ||
+        fail "accuracy is no multiple of 1/130: $(cat accuracies)"
     holds run/config.yaml '  micro_batch: 8'
     holds run/config.yaml '  hidden: \[24, 16\]'
     run 0 "$program" run/config.yaml --log error --out again
