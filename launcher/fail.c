@@ -9,6 +9,7 @@
 #define MACHINE_DELAY_US 200000
 #define RANK_DELAY_US    50000
 #define LONGEST_DELAY_US 900000
+#define EARLY_DELAY_US   3000000
 
 /* What a rank tells the others about its failure. */
 typedef struct verdict {
@@ -75,7 +76,7 @@ int ddp_run_fail(ddp_run_t *run, ddp_status_t status, bool *may_finalize_p)
     *may_finalize_p = false;
     if (run->comm == NULL) {
         /* too early to ask the others: the first rank's exit ends the job while the rest still hold back */
-        usleep((useconds_t)((run->launch.is_first ? 0 : MACHINE_DELAY_US) +
+        usleep((useconds_t)((run->launch.is_first ? 0 : EARLY_DELAY_US) +
                             (is_news(status) ? MACHINE_DELAY_US : 0)));
         ddp_log(DDP_LOG_ERROR, "%s", line);
         return code;

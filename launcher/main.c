@@ -45,13 +45,21 @@ out:
     return status;
 }
 
+/* Starting and ending MPI takes seconds by itself on a busy machine. */
+#define MPI_EXTRA_MS 10000
+/* All ranks wait for the same one: the first speaks, and its exit ends the job before the others do. */
+#define OTHERS_DELAY_US 3000000
+
 /* On the watchdog's thread: MPI hangs, so this process leaves without it. */
 static void leave(void *ctx, const char *what, int limit_ms)
 {
-    (void)ctx;
-    ddp_log(DDP_LOG_ERROR,
-            "%s took more than %g s (ddp.timeout_s): a rank did not come, or its host is not reached", what,
-            limit_ms / 1e3);
+    const ddp_launch_t *launch = ctx;
+
+    usleep(launch->is_first ? 0 : OTHERS_DELAY_US);
+    ddp_log(
+        DDP_LOG_ERROR,
+        "%s took more than %g s (ddp.timeout_s and 10 s): a rank did not come, or its host is not reached",
+        what, limit_ms / 1e3);
     _exit(EXIT_FAILURE);
 }
 
@@ -111,8 +119,8 @@ int main(int argc, char **argv)
     run.options = &options;
     run.argc    = argc;
     run.argv    = argv;
-    timeout_ms  = (int)(run.config.ddp.timeout_s * 1000);
-    if (ddp_watchdog_create(leave, NULL, &watchdog) != DDP_OK ||
+    timeout_ms  = (int)(run.config.ddp.timeout_s * 1000) + MPI_EXTRA_MS;
+    if (ddp_watchdog_create(leave, &run.launch, &watchdog) != DDP_OK ||
         start_mpi(&argc, &argv, watchdog, timeout_ms) != DDP_OK) {
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
         _exit(EXIT_FAILURE);

@@ -291,18 +291,18 @@ ends()
     ended
     says "pid $victim"
 
-    endless 2
+    endless 3
     kill -STOP "$victim"
     start=$(date +%s)
     ended
     kill -9 "$victim" 2>/dev/null
-    says 'made no progress for 2 s'
+    says 'made no progress for 3 s'
 
     # one that is started, but never comes to MPI_Init
     start=$(date +%s)
-    run 1 $mpirun -np 1 "$program" $small --set ddp.timeout_s=2 : -np 1 sleep 30
-    says 'MPI_Init took more than 2 s'
-    [ $(($(date +%s) - start)) -lt 20 ] || fail 'the end took more than 20 s'
+    run 1 $mpirun -np 2 "$program" $small --set ddp.timeout_s=2 : -np 1 sleep 60
+    says 'MPI_Init took more than 12 s'
+    [ $(($(date +%s) - start)) -lt 30 ] || fail 'the end took more than 30 s'
 }
 
 # endless SECONDS: start a run of 3 ranks in the background, job; wait for its first step; victim is one of its ranks.
@@ -315,9 +315,9 @@ endless()
     tries=0
     until grep -q '"event":"step"' runs/*/metrics.jsonl 2>/dev/null; do
         tries=$((tries + 1))
-        if [ $tries -gt 300 ]; then
-            fail 'no step within 30 s'
-            break
+        if [ $tries -gt 600 ]; then
+            fail 'no step within 60 s'
+            return
         fi
         sleep 0.1
     done
@@ -337,7 +337,7 @@ ended()
     wait $job
     got=$?
     [ $got -ne 0 ] || fail 'success without one of the ranks'
-    [ $(($(date +%s) - start)) -lt 20 ] || fail 'the end took more than 20 s'
+    [ $(($(date +%s) - start)) -lt 30 ] || fail 'the end took more than 30 s'
 }
 
 # Not finite: the run stops with exit 1 and no weights, or skips and goes on.
