@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,6 +6,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "launcher/cores.h"
 #include "launcher/run.h"
 
 static ddp_status_t create_device(ddp_run_t *run)
@@ -146,17 +146,15 @@ out:
 
 static void say_idle_cores(const ddp_run_t *run)
 {
-    cpu_set_t set;
-    int       cores;
-    int       most      = (int)ddp_config_micro_batches(&run->config);
-    char      rest[512] = "";
-    size_t    used      = 0;
+    int    cores;
+    int    most      = (int)ddp_config_micro_batches(&run->config);
+    char   rest[512] = "";
+    size_t used      = 0;
 
-    if (ddp_comm_size(run->comm) > 1 || run->launch.is_managed ||
-        sched_getaffinity(0, sizeof(set), &set) != 0) {
+    if (ddp_comm_size(run->comm) > 1 || run->launch.is_managed) {
         return;
     }
-    cores = CPU_COUNT(&set);
+    cores = ddp_cores_available();
     if (cores < 2 || most < 2) {
         return;
     }
