@@ -13,44 +13,50 @@ typedef struct corner {
     vmask_t      mask;
 } corner_t;
 
+/* Sums lie in sum[row * vectors + vector]: one flat array, which clang too keeps in registers for any count.
+ */
 DDP_INLINE void block_load(const int rows, const int vectors, const ddp_conv_product_t *p, const corner_t *at,
-                           vf_t sum[CONV_ROWS][CONV_VECTORS])
+                           vf_t *sum)
 {
-#pragma GCC unroll 2
-    for (int j = 0; j < vectors; j++) {
-        const bool masked = j == vectors - 1 && !at->whole;
-        vf_t       start  = vset1(0.0F);
+    vf_t start[CONV_VECTORS] = {{0.0F}, {0.0F}};
 
-        if (at->bias != NULL) {
-            start = masked ? vload_masked(at->bias + j * VL, at->mask) : vload(at->bias + j * VL);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            const float *c = at->c + (size_t)i * p->c_row + j * VL;
+    if (p->accumulate) {
+        DDP_UNROLL
+        for (int e = 0; e < rows * vectors; e++) {
+            const float *c = at->c + (size_t)(e / vectors) * p->c_row + (e % vectors) * VL;
 
-            sum[i][j] = !p->accumulate ? start : masked ? vload_masked(c, at->mask) : vload(c);
+            sum[e] = e % vectors == vectors - 1 && !at->whole ? vload_masked(c, at->mask) : vload(c);
         }
+        return;
+    }
+    if (at->bias != NULL) {
+        DDP_UNROLL
+        for (int j = 0; j < vectors; j++) {
+            const float *bias = at->bias + j * VL;
+
+            start[j] = j == vectors - 1 && !at->whole ? vload_masked(bias, at->mask) : vload(bias);
+        }
+    }
+    DDP_UNROLL
+    for (int e = 0; e < rows * vectors; e++) {
+        sum[e] = start[e % vectors];
     }
 }
 
 DDP_INLINE void block_store(const int rows, const int vectors, const ddp_conv_product_t *p,
-                            const corner_t *at, vf_t sum[CONV_ROWS][CONV_VECTORS])
+                            const corner_t *at, const vf_t *sum)
 {
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++) {
-#pragma GCC unroll 2
-        for (int j = 0; j < vectors; j++) {
-            float *c = at->c + (size_t)i * p->c_row + j * VL;
-            vf_t   x = sum[i][j];
+    DDP_UNROLL
+    for (int e = 0; e < rows * vectors; e++) {
+        const int  j      = e % vectors;
+        const bool masked = j == vectors - 1 && !at->whole;
+        float     *c      = at->c + (size_t)(e / vectors) * p->c_row + j * VL;
+        const vf_t x      = p->relu ? vrelu(sum[e]) : sum[e];
 
-            if (p->relu) {
-                x = vrelu(x);
-            }
-            if (j == vectors - 1 && !at->whole) {
-                vstore_masked(c, x, at->mask);
-            } else {
-                vstore(c, x);
-            }
+        if (masked) {
+            vstore_masked(c, x, at->mask);
+        } else {
+            vstore(c, x);
         }
     }
 }
@@ -58,34 +64,32 @@ DDP_INLINE void block_store(const int rows, const int vectors, const ddp_conv_pr
 DDP_INLINE void block_run(const int rows, const int vectors, const ddp_conv_product_t *p, const corner_t *at)
 {
     const size_t row = p->a_row;
-    vf_t         sum[CONV_ROWS][CONV_VECTORS];
+    vf_t         sum[CONV_ROWS * CONV_VECTORS];
 
     block_load(rows, vectors, p, at, sum);
     for (size_t s = 0; s < p->segments; s++) {
         const float *b = at->b + s * p->b_segment;
         const float *a[(CONV_ROWS + GROUP - 1) / GROUP];
 
-#pragma GCC unroll 8
+        DDP_UNROLL
         for (int g = 0; g * GROUP < rows; g++) {
             a[g] = at->a + s * p->a_segment + (size_t)(g * GROUP) * row;
         }
         for (size_t k = p->k; k > 0; k--) {
-            vf_t column[CONV_VECTORS];
+            const vf_t first  = vload(b);
+            const vf_t second = vectors > 1 ? vload(b + VL) : first;
 
-#pragma GCC unroll 2
-            for (int j = 0; j < vectors; j++) {
-                column[j] = vload(b + j * VL);
-            }
-#pragma GCC unroll 16
+            DDP_UNROLL
             for (int i = 0; i < rows; i++) {
-                const vf_t x = vset1(a[i / GROUP][(size_t)(i % GROUP) * row]);
+                vf_t x = vset1(a[i / GROUP][(size_t)(i % GROUP) * row]);
 
-#pragma GCC unroll 2
-                for (int j = 0; j < vectors; j++) {
-                    sum[i][j] += x * column[j];
+                if (vectors > 1) {
+                    DDP_IN_REGISTER(x);
+                    sum[i * vectors + 1] += x * second;
                 }
+                sum[i * vectors] += x * first;
             }
-#pragma GCC unroll 8
+            DDP_UNROLL
             for (int g = 0; g * GROUP < rows; g++) {
                 a[g] += p->a_step;
             }

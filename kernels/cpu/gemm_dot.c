@@ -20,7 +20,7 @@ DDP_INLINE void add_lanes(const vf_t *x, float *sums)
 #if VL == 16
     __m512 q[4];
 
-#pragma GCC unroll 4
+    DDP_UNROLL
     for (int i = 0; i < 4; i++) { /* within 128 bits: lane j of a part becomes its sum of x[4 i + j] */
         const __m512 a = (__m512)x[4 * i];
         const __m512 b = (__m512)x[4 * i + 1];
@@ -31,7 +31,7 @@ DDP_INLINE void add_lanes(const vf_t *x, float *sums)
 
         q[i] = _mm512_add_ps(_mm512_shuffle_ps(e, f, 0x44), _mm512_shuffle_ps(e, f, 0xee));
     }
-#pragma GCC unroll 2
+    DDP_UNROLL
     for (int i = 0; i < 2; i++) {
         q[i] = _mm512_add_ps(_mm512_shuffle_f32x4(q[2 * i], q[2 * i + 1], 0x88),
                              _mm512_shuffle_f32x4(q[2 * i], q[2 * i + 1], 0xdd));
@@ -41,7 +41,7 @@ DDP_INLINE void add_lanes(const vf_t *x, float *sums)
 #elif VL == 8
     __m256 q[2];
 
-#pragma GCC unroll 2
+    DDP_UNROLL
     for (int i = 0; i < 2; i++) {
         const __m256 a = (__m256)x[4 * i];
         const __m256 b = (__m256)x[4 * i + 1];
@@ -68,22 +68,22 @@ DDP_INLINE void dot_run(const int rows, const int columns, const float *a, size_
     vf_t         x[DOT_SUMS];
     const size_t whole = k / VL * VL;
 
-#pragma GCC unroll 32
+    DDP_UNROLL
     for (int i = 0; i < (int)DOT_SUMS; i++) {
         x[i] = vset1(0.0F);
     }
     for (size_t at = 0; at < whole; at += VL) {
         vf_t column[DOT_COLUMNS];
 
-#pragma GCC unroll 8
+        DDP_UNROLL
         for (int j = 0; j < columns; j++) {
             column[j] = vload(b + (size_t)j * ldb + at);
         }
-#pragma GCC unroll 8
+        DDP_UNROLL
         for (int i = 0; i < rows; i++) {
             const vf_t row = vload(a + (size_t)i * lda + at);
 
-#pragma GCC unroll 8
+            DDP_UNROLL
             for (int j = 0; j < columns; j++) {
                 x[i * columns + j] += row * column[j];
             }
@@ -92,11 +92,11 @@ DDP_INLINE void dot_run(const int rows, const int columns, const float *a, size_
     if (whole < k) {
         const vmask_t mask = vmask_first(k - whole);
 
-#pragma GCC unroll 8
+        DDP_UNROLL
         for (int i = 0; i < rows; i++) {
             const vf_t row = vload_masked(a + (size_t)i * lda + whole, mask);
 
-#pragma GCC unroll 8
+            DDP_UNROLL
             for (int j = 0; j < columns; j++) {
                 x[i * columns + j] += row * vload_masked(b + (size_t)j * ldb + whole, mask);
             }

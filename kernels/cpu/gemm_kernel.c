@@ -2,20 +2,13 @@
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/gemm_internal.h"
 
-/* Keep a broadcast in a register: folded into both multiplications it would be loaded twice. */
-#if VL > 4
-#define IN_REGISTER(x) __asm__("" : "+v"(x))
-#else
-#define IN_REGISTER(x) (void)0
-#endif
-
 /* What happens to the finished sums of one row. `mask` is for the last vector, if it is not a whole one. */
 DDP_INLINE void finish_row(const ddp_gemm_tile_t *t, const vf_t *sum, const vf_t *bias, size_t row,
                            const int vectors, bool whole, vmask_t mask)
 {
     float *c = t->c + row * t->ldc;
 
-#pragma GCC unroll 2
+    DDP_UNROLL
     for (int j = 0; j < vectors; j++) {
         const bool masked = j == vectors - 1 && !whole;
         vf_t       x      = vset1(t->alpha) * sum[j];
@@ -23,7 +16,7 @@ DDP_INLINE void finish_row(const ddp_gemm_tile_t *t, const vf_t *sum, const vf_t
         if (t->beta != 0.0F) {
             x += vset1(t->beta) * (masked ? vload_masked(c + j * VL, mask) : vload(c + j * VL));
         }
-        if (bias != NULL) {
+        if (t->bias != NULL) {
             x += bias[j];
         }
         if (t->pre != NULL) {
@@ -56,31 +49,31 @@ DDP_INLINE void tile_run(const int rows, const int vectors, const bool transpose
     vf_t          sum[GEMM_ROWS][GEMM_VECTORS];
     vf_t          bias[GEMM_VECTORS];
 
-#pragma GCC unroll 16
+    DDP_UNROLL
     for (int i = 0; i < rows; i++) {
         if (t->depth >= GEMM_DEEP) {
             __builtin_prefetch(t->c + (size_t)i * t->ldc, 1);
             __builtin_prefetch(t->c + (size_t)i * t->ldc + t->columns - 1, 1);
         }
-#pragma GCC unroll 2
+        DDP_UNROLL
         for (int j = 0; j < vectors; j++) {
             sum[i][j] = vset1(0.0F);
         }
     }
-#pragma GCC unroll 2
+    DDP_UNROLL_BY(2)
     for (size_t k = t->depth; k > 0; k--) {
         vf_t row[GEMM_VECTORS];
 
-#pragma GCC unroll 2
+        DDP_UNROLL
         for (int j = 0; j < vectors; j++) {
             row[j] = vload(b + j * VL);
         }
-#pragma GCC unroll 16
+        DDP_UNROLL
         for (int i = 0; i < rows; i++) {
             vf_t x = vset1(transposed ? a[i] : a[i * GEMM_A_PITCH]);
 
-            IN_REGISTER(x);
-#pragma GCC unroll 2
+            DDP_IN_REGISTER(x);
+            DDP_UNROLL
             for (int j = 0; j < vectors; j++) {
                 sum[i][j] += x * row[j];
             }
@@ -88,27 +81,29 @@ DDP_INLINE void tile_run(const int rows, const int vectors, const bool transpose
         a += transposed ? GEMM_AT_PITCH : 1;
         b += t->b_pitch;
     }
-    if (t->bias != NULL) {
-#pragma GCC unroll 2
-        for (int j = 0; j < vectors; j++) {
-            bias[j] =
-                j == vectors - 1 && !whole ? vload_masked(t->bias + j * VL, mask) : vload(t->bias + j * VL);
+    DDP_UNROLL
+    for (int j = 0; j < vectors; j++) {
+        const bool masked = j == vectors - 1 && !whole;
+
+        bias[j] = vset1(0.0F);
+        if (t->bias != NULL) {
+            bias[j] = masked ? vload_masked(t->bias + j * VL, mask) : vload(t->bias + j * VL);
         }
     }
     /* Nothing but stores where that is all: the usual case of short products. */
     if (whole && t->bias == NULL && t->beta == 0.0F && t->alpha == 1.0F && t->pre == NULL && !t->relu) {
-#pragma GCC unroll 16
+        DDP_UNROLL
         for (int i = 0; i < rows; i++) {
-#pragma GCC unroll 2
+            DDP_UNROLL
             for (int j = 0; j < vectors; j++) {
                 vstore(t->c + (size_t)i * t->ldc + j * VL, sum[i][j]);
             }
         }
         return;
     }
-#pragma GCC unroll 16
+    DDP_UNROLL
     for (int i = 0; i < rows; i++) {
-        finish_row(t, sum[i], t->bias != NULL ? bias : NULL, (size_t)i, vectors, whole, mask);
+        finish_row(t, sum[i], bias, (size_t)i, vectors, whole, mask);
     }
 }
 

@@ -10,7 +10,7 @@ DDP_INLINE void transpose(vf_t x[VL])
 #if VL == 16
     __m512 t[16];
 
-#pragma GCC unroll 4
+    DDP_UNROLL
     for (int i = 0; i < 16; i += 4) { /* 4 x 4 blocks in their 128-bit parts */
         __m512  a = _mm512_unpacklo_ps((__m512)x[i], (__m512)x[i + 1]);
         __m512  b = _mm512_unpackhi_ps((__m512)x[i], (__m512)x[i + 1]);
@@ -26,7 +26,7 @@ DDP_INLINE void transpose(vf_t x[VL])
         t[i + 2] = _mm512_castpd_ps(g);
         t[i + 3] = _mm512_castpd_ps(h);
     }
-#pragma GCC unroll 4
+    DDP_UNROLL
     for (int i = 0; i < 4; i++) { /* the 4 x 4 grid of 128-bit parts */
         __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
         __m512 b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
@@ -41,7 +41,7 @@ DDP_INLINE void transpose(vf_t x[VL])
 #elif VL == 8
     __m256 t[8];
 
-#pragma GCC unroll 2
+    DDP_UNROLL
     for (int i = 0; i < 8; i += 4) {
         __m256 a = _mm256_unpacklo_ps((__m256)x[i], (__m256)x[i + 1]);
         __m256 b = _mm256_unpackhi_ps((__m256)x[i], (__m256)x[i + 1]);
@@ -53,7 +53,7 @@ DDP_INLINE void transpose(vf_t x[VL])
         t[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
         t[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
     }
-#pragma GCC unroll 4
+    DDP_UNROLL
     for (int i = 0; i < 4; i++) {
         x[i]     = (vf_t)_mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
         x[i + 4] = (vf_t)_mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
@@ -64,7 +64,7 @@ DDP_INLINE void transpose(vf_t x[VL])
     vf_t c = x[2];
     vf_t d = x[3];
 
-#pragma GCC unroll 4
+    DDP_UNROLL
     for (int i = 0; i < 4; i++) {
         x[i] = (vf_t){a[i], b[i], c[i], d[i]};
     }
@@ -169,7 +169,7 @@ static void pack_b_columns(const float *b, size_t ldb, size_t columns, size_t de
             const size_t left = depth - k < VL ? depth - k : VL;
 
             if (count == VL && left == VL) {
-#pragma GCC unroll 16
+                DDP_UNROLL
                 for (size_t j = 0; j < VL; j++) {
                     x[j] = vload(from + j * ldb + k);
                     __builtin_prefetch(from + j * ldb + k + 2 * (size_t)VL);
@@ -181,7 +181,7 @@ static void pack_b_columns(const float *b, size_t ldb, size_t columns, size_t de
             }
             transpose(x);
             if (left == VL) {
-#pragma GCC unroll 16
+                DDP_UNROLL
                 for (size_t j = 0; j < VL; j++) {
                     vstore(packed + (k + j) * GEMM_COLUMNS + j0, x[j]);
                 }

@@ -33,6 +33,25 @@
 
 #define DDP_INLINE static inline __attribute__((always_inline))
 
+/* In front of a loop: DDP_UNROLL for one with few rounds, known to the compiler, that must vanish (sums stay
+ * in registers only then); DDP_UNROLL_BY(n) for a long one. */
+#ifdef __clang__
+#define DDP_PRAGMA_(text) _Pragma(#text)
+#define DDP_UNROLL        _Pragma("clang loop unroll(full)")
+#define DDP_UNROLL_BY(n)  DDP_PRAGMA_(clang loop unroll_count(n))
+#else
+#define DDP_PRAGMA_(text) _Pragma(#text)
+#define DDP_UNROLL        _Pragma("GCC unroll 32")
+#define DDP_UNROLL_BY(n)  DDP_PRAGMA_(GCC unroll n)
+#endif
+
+/* Keep a broadcast in a register: gcc folds it into each multiplication that uses it, as one load more. */
+#if VL > 4 && !defined(__clang__)
+#define DDP_IN_REGISTER(x) __asm__("" : "+v"(x))
+#else
+#define DDP_IN_REGISTER(x) (void)0
+#endif
+
 typedef float   vf_t __attribute__((vector_size(VL * 4)));
 typedef int32_t vi_t __attribute__((vector_size(VL * 4)));
 typedef float   vfu_t __attribute__((vector_size(VL * 4), aligned(4), may_alias)); /* anywhere in memory */
