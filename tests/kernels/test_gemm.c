@@ -199,19 +199,18 @@ END_TEST
 
 START_TEST(epilogue_adds_the_bias_applies_the_activation_and_keeps_what_it_was_applied_to)
 {
-    static const float present = 0.0F;
-    bench_t            bench;
+    static const float  present     = 0.0F;
+    static const size_t shapes[][3] = {{29, 37, 20}, {29, 64, 300}, {31, 10, 50}, {8, 40, 33}};
+    bench_t             bench;
 
     if (!bench_open(&bench, (ddp_isa_t)_i)) {
         return;
     }
-    for (int c = 0; c < 4 * 3 * 4; c++) {
-        ddp_gemm_args_t args = {.m     = 29,
-                                .n     = (size_t)(c % 2 ? 64 : 37),
-                                .k     = (size_t)(c % 3 == 0 ? 300 : 20),
-                                .alpha = 0.25F,
-                                .act   = (ddp_act_t)(c % 4)};
-        float           other;
+    for (int c = 0; c < 4 * 3 * 4 * 4; c++) {
+        const size_t   *shape = shapes[c / 48];
+        ddp_gemm_args_t args  = {
+             .m = shape[0], .n = shape[1], .k = shape[2], .alpha = 0.25F, .act = (ddp_act_t)(c % 4)};
+        float other;
 
         set_transposes(&args, c / 4 % 3);
         args.bias           = c / 12 % 2 ? &present : NULL;
@@ -243,6 +242,7 @@ START_TEST(without_a_sum_gemm_gives_beta_c_plus_bias)
         return;
     }
     ddp_assert_ok(ddp_op_gemm(bench.stream, &args));
+    ddp_assert_ok(ddp_stream_synchronize(bench.stream, -1));
     for (int i = 0; i < 3; i++) {
         ck_assert(c[2 * i] == 2.0F * (float)(2 * i + 1) + 10.0F && c[2 * i + 1] == 0.0F);
         ck_assert(pre[2 * i + 1] == 2.0F * (float)(2 * i + 2) - 20.0F);
@@ -250,6 +250,7 @@ START_TEST(without_a_sum_gemm_gives_beta_c_plus_bias)
     args.m = 0;
     args.c = NULL;
     ddp_assert_ok(ddp_op_gemm(bench.stream, &args));
+    ddp_assert_ok(ddp_stream_synchronize(bench.stream, -1));
     bench_close(&bench);
 }
 END_TEST
@@ -271,6 +272,7 @@ START_TEST(gemm_gives_the_same_bits_at_any_address_and_after_other_work)
             set_transposes(&args, kind);
             product_open(&first, args, 0, 0);
             ddp_assert_ok(ddp_op_gemm(bench.stream, &first.args));
+            ddp_assert_ok(ddp_stream_synchronize(bench.stream, -1));
             for (size_t shift = 1; shift < 4; shift++) {
                 product_open(&other, args, 3 * shift, shift);
                 for (size_t i = 0; i < args.m; i++) { /* the same numbers in other places */
@@ -286,6 +288,7 @@ START_TEST(gemm_gives_the_same_bits_at_any_address_and_after_other_work)
                     }
                 }
                 ddp_assert_ok(ddp_op_gemm(bench.stream, &other.args));
+                ddp_assert_ok(ddp_stream_synchronize(bench.stream, -1));
                 for (size_t i = 0; i < args.m; i++) {
                     ck_assert_int_eq(memcmp(first.c + i * first.args.ldc, other.c + i * other.args.ldc,
                                             args.n * sizeof(float)),
@@ -318,6 +321,7 @@ START_TEST(gemm_agrees_with_openblas)
             set_transposes(&args, kind);
             product_open(&p, args, 1, 0);
             ddp_assert_ok(ddp_op_gemm(bench.stream, &p.args));
+            ddp_assert_ok(ddp_stream_synchronize(bench.stream, -1));
             cblas_sgemm(CblasRowMajor, kind == 1 ? CblasTrans : CblasNoTrans,
                         kind == 2 ? CblasTrans : CblasNoTrans, (int)args.m, (int)args.n, (int)args.k, 0.5F,
                         p.a, (int)p.args.lda, p.b, (int)p.args.ldb, -1.0F, p.c_before, (int)p.args.ldc);
