@@ -64,8 +64,9 @@ DDP_API const char *ddp_comm_host(const ddp_comm_t *comm, int rank);
  * End of a set-up step that can fail on one rank: every rank gets the worst status and the failing rank's
  * line
  * ("rank 3 on node07: ..."); the rank that failed keeps its own line. Collective.
- * @return `status` of the worst rank (lowest rank among equals), DDP_ERR_REMOTE where only others failed;
- * DDP_ERR_TIMEOUT names who is missing
+ * @return DDP_OK if all were; a rank that failed: its own `status`; the others: DDP_ERR_REMOTE with the line
+ * of the worst rank (lowest among equals). DDP_ERR_TIMEOUT names who is missing, DDP_ERR_STATE who is in
+ * another call; after these the control plane answers everything with the same error
  */
 DDP_API ddp_status_t ddp_comm_agree(ddp_comm_t *comm, ddp_status_t status) DDP_NODISCARD;
 /** ddp_comm_agree() of DDP_OK. */
