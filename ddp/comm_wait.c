@@ -38,7 +38,7 @@ static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct t
     return syscall(SYS_futex, word, op, value, limit, NULL, 0); /* not _PRIVATE: processes share the word */
 }
 
-static void progressed(ddp_comm_t *comm)
+void ddp_comm_progressed(ddp_comm_t *comm)
 {
     ddp_seat_t *seat;
 
@@ -52,11 +52,6 @@ static void progressed(ddp_comm_t *comm)
     ddp_comm_publish_wait(comm, -1);
 }
 
-void ddp_comm_progressed(ddp_comm_t *comm)
-{
-    progressed(comm);
-}
-
 /*
  * No wake-up is lost: a sleeper has read the bell before it polled its flag (bell_seen), counts itself among
  * the sleepers and then sleeps only while the bell still has that value. The setter stores the flag, rings,
@@ -68,7 +63,7 @@ void ddp_comm_flag_set(ddp_comm_t *comm, ddp_flag_t *flag, uint64_t value)
     ddp_hall_t *hall = comm->hall;
 
     atomic_store_explicit(&flag->value, value, memory_order_release);
-    progressed(comm);
+    ddp_comm_progressed(comm);
     if (comm->local_size == 1) {
         return; /* nobody else listens */
     }

@@ -43,8 +43,8 @@ DDP_API const char *ddp_isa_name(ddp_isa_t isa);
  */
 DDP_API ddp_status_t ddp_isa_check(void) DDP_NODISCARD;
 
-/** What a wait does while there is nothing to run: wait a little, watch peers and deadlines. `waited_ns`
- * counts from the last work that was done. */
+/** What a wait does while there is nothing to run: wait a little, watch peers and deadlines. `waited_ns` is 0
+ * at the first call of a wait and after work was done, then counts from there. */
 typedef ddp_status_t ddp_idle_fn_t(void *ctx, int64_t waited_ns);
 
 typedef struct ddp_device_params {

@@ -241,17 +241,18 @@ static ddp_status_t settle(const ddp_stream_t *stream, uint64_t point)
 }
 
 /* Nothing can go on: look at the deadline, then let the owner of the device wait. */
-static ddp_status_t wait_a_little(ddp_stream_t *stream, int64_t start_ns, int64_t changed_ns, int timeout_ms)
+static ddp_status_t wait_a_little(ddp_stream_t *stream, int64_t start_ns, int64_t *stuck_ns, int timeout_ms)
 {
     ddp_device_t *device = stream->device;
     int64_t       now    = ddp_clock_ns();
 
+    *stuck_ns = *stuck_ns != 0 ? *stuck_ns : now;
     if (timeout_ms >= 0 && now - start_ns >= timeout_ms * DDP_NS_PER_MS) {
         return ddp_fail(DDP_ERR_TIMEOUT, "stream '%s': '%s' was not done within %d ms", stream->name,
                         stream->head != NULL ? stream->head->name : "nothing", timeout_ms);
     }
     if (device->idle != NULL) {
-        return device->idle(device->idle_ctx, now - changed_ns);
+        return device->idle(device->idle_ctx, now - *stuck_ns);
     }
     (void)sched_yield();
     return DDP_OK;
@@ -262,7 +263,7 @@ ddp_status_t ddp_queue_wait(ddp_stream_t *stream, uint64_t point, int timeout_ms
     ddp_device_t *device = stream->device;
     ddp_status_t  status = DDP_OK;
     int64_t       start;
-    int64_t       changed;
+    int64_t       stuck = 0; /* since when nothing moves; 0: it moved just now */
 
     if (is_settled(stream, point)) {
         return settle(stream, point);
@@ -271,7 +272,6 @@ ddp_status_t ddp_queue_wait(ddp_stream_t *stream, uint64_t point, int timeout_ms
                 "stream '%s': work must not wait for work; return DDP_IN_PROGRESS instead", stream->name);
     device->idle_calls = 0;
     start              = ddp_clock_ns();
-    changed            = start;
     for (;;) {
         bool moved = run_some(device);
 
@@ -282,9 +282,9 @@ ddp_status_t ddp_queue_wait(ddp_stream_t *stream, uint64_t point, int timeout_ms
             return DDP_IN_PROGRESS;
         }
         if (moved) {
-            changed = ddp_clock_ns();
+            stuck = 0;
         } else {
-            DDP_TRY(wait_a_little(stream, start, changed, timeout_ms));
+            DDP_TRY(wait_a_little(stream, start, &stuck, timeout_ms));
         }
     }
 out:

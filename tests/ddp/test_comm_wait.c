@@ -269,6 +269,21 @@ START_TEST(a_stream_waits_through_the_communicator_and_sleeps)
 }
 END_TEST
 
+START_TEST(a_wait_after_long_work_of_its_own_has_the_whole_deadline)
+{
+    int          polls = 0;
+    ddp_status_t status;
+
+    if (!is_sharing()) {
+        return;
+    }
+    ddp_assert_ok(ddp_comm_barrier(comm)); /* the wait before */
+    nap_ms(TIMEOUT_MS + TIMEOUT_MS / 2);
+    status = wait_on_stream(200, &polls);
+    ddp_assert_all(status == DDP_OK);
+}
+END_TEST
+
 START_TEST(a_stream_whose_flag_never_comes_fails_with_the_owners_name)
 {
     int          polls = 0;
@@ -366,6 +381,7 @@ static Suite *make_suite(void)
     tcase_add_test(slow, a_stream_waits_through_the_communicator_and_sleeps);
     tcase_add_test(slow, a_flag_that_is_set_wakes_sleepers);
     tcase_add_test(slow, a_flag_that_is_set_before_the_sleep_is_not_slept_over);
+    tcase_add_test(slow, a_wait_after_long_work_of_its_own_has_the_whole_deadline);
     suite_add_tcase(suite, late);
     suite_add_tcase(suite, slow);
     return suite;
