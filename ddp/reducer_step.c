@@ -189,7 +189,8 @@ ddp_status_t ddp_reducer_micro_begin(ddp_reducer_t *r, size_t micro_batch, float
         r->buckets[b].pending = r->buckets[b].range.n;
     }
     memset(r->is_ready, 0, r->params.n_tensors);
-    r->state      = DDP_REDUCER_FORWARD;
+    r->state = DDP_REDUCER_FORWARD;
+    ddp_comm_progressed(r->comm);
     *grads_p      = r->grads;
     *accumulate_p = r->accumulate;
 out:
@@ -210,6 +211,7 @@ ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *
 
     DDP_REQUIRE(r->state == DDP_REDUCER_FORWARD, DDP_ERR_STATE, "forward_done without micro_begin");
     r->state = DDP_REDUCER_BACKWARD;
+    ddp_comm_progressed(r->comm);
     /* on the compute stream: the next micro-batch may use the same memory for its sums */
     DDP_TRY(
         ddp_stream_submit(r->compute, "loss of a micro-batch", ddp_reducer_leaf_work, &args, sizeof(args)));
@@ -244,6 +246,7 @@ ddp_status_t ddp_reducer_ready(ddp_reducer_t *r, size_t tensor)
                 r->tensors[tensor].name);
     DDP_REQUIRE(!r->is_ready[tensor], DDP_ERR_STATE, "gradient of '%s' is ready twice",
                 r->tensors[tensor].name);
+    ddp_comm_progressed(r->comm); /* a bucket may take longer than the timeout, a tensor should not */
     mark_ready(r, tensor);
     DDP_TRY(advance(r));
 out:
