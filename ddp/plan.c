@@ -1,9 +1,6 @@
 #include "ddp/plan_internal.h"
 
-#include <stdlib.h>
-
 #include "base/convert.h"
-#include "base/error.h"
 
 static uint32_t take_arena(ddp_stack_t *stack)
 {
@@ -99,7 +96,7 @@ size_t ddp_bucket_plan(const size_t *padded, size_t n, size_t cap_bytes, size_t 
     return made + fill_buckets(padded, tail, n, offset, SIZE_MAX, buckets + made);
 }
 
-static size_t max_arenas(const ddp_reducer_params_t *params, int size, int rank)
+size_t ddp_arenas_of(const ddp_reducer_params_t *params, int size, int rank)
 {
     ddp_stack_t stack;
     size_t      first;
@@ -111,39 +108,4 @@ static size_t max_arenas(const ddp_reducer_params_t *params, int size, int rank)
         ddp_stack_plan(params->micro_batches, first, count, &stack, &arenas);
     }
     return arenas;
-}
-
-ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int rank_of_plan,
-                              ddp_reducer_plan_t *plan_p, ddp_bucket_info_t *buckets, size_t capacity)
-{
-    ddp_status_t        status = DDP_OK;
-    size_t             *padded = NULL;
-    ddp_bucket_range_t *ranges = NULL;
-    const size_t        n      = params->n_tensors;
-    size_t              total  = 0;
-    size_t              arenas = 0;
-
-    DDP_REQUIRE(n > 0, DDP_ERR_INVALID_ARG, "a reducer needs at least one tensor");
-    padded = calloc(n, sizeof(*padded));
-    ranges = calloc(n, sizeof(*ranges));
-    DDP_REQUIRE(padded != NULL && ranges != NULL, DDP_ERR_NO_MEMORY,
-                "no memory for a bucket plan of %zu tensors", n);
-    for (size_t i = 0; i < n; i++) { /* the layout is last registered first */
-        padded[i] = ddp_block_round(params->tensors[n - 1 - i].count);
-        total += padded[i];
-    }
-    plan_p->n_buckets =
-        ddp_bucket_plan(padded, n, params->bucket_cap_bytes, params->tail_bucket_bytes, ranges);
-    for (size_t b = 0; b < plan_p->n_buckets && b < capacity; b++) {
-        buckets[b] = (ddp_bucket_info_t){ranges[b].offset, ranges[b].count, ranges[b].n};
-    }
-    for (int r = 0; r < size; r++) {
-        arenas += max_arenas(params, size, r);
-    }
-    plan_p->arenas       = max_arenas(params, size, rank_of_plan);
-    plan_p->shared_bytes = (1 + ddp_optim_slots(&params->optim) + arenas) * total * sizeof(float);
-out:
-    free(padded);
-    free(ranges);
-    return status;
 }

@@ -43,6 +43,10 @@ uint32_t ddp_stack_push(ddp_stack_t *stack, size_t leaves, size_t leaf, ddp_merg
  * most. */
 void ddp_stack_plan(size_t leaves, size_t first, size_t count, ddp_stack_t *stack, size_t *arenas_p);
 
+/** Gradient arenas that rank `rank` of `size` needs for a step with all micro-batches; others need no more.
+ */
+size_t ddp_arenas_of(const ddp_reducer_params_t *params, int size, int rank);
+
 /** A bucket: whole tensors, neighbours in the layout. */
 typedef struct ddp_bucket_range {
     size_t offset, count; /* floats, padding included */

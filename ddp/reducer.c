@@ -174,6 +174,7 @@ static ddp_status_t make_tables(ddp_reducer_t *r)
     const size_t local  = (size_t)r->local_size * DDP_MAX_NODES;
     const size_t all    = local + (size_t)r->machines * 2 * DDP_MAX_NODES;
 
+    r->arenas         = calloc((size_t)r->local_size, sizeof(*r->arenas));
     r->sources        = calloc(local, sizeof(*r->sources));
     r->source_scale   = calloc(local, sizeof(*r->source_scale));
     r->source_pointer = calloc(all, sizeof(*r->source_pointer));
@@ -182,9 +183,9 @@ static ddp_status_t make_tables(ddp_reducer_t *r)
     r->machine_nodes  = calloc((size_t)r->machines, sizeof(*r->machine_nodes));
     r->local          = calloc(2 * DDP_MAX_NODES, sizeof(*r->local));
     r->across.op      = calloc(2 * all, sizeof(*r->across.op));
-    DDP_REQUIRE(r->sources != NULL && r->source_scale != NULL && r->source_pointer != NULL &&
-                    r->node_level != NULL && r->node_index != NULL && r->machine_nodes != NULL &&
-                    r->local != NULL && r->across.op != NULL,
+    DDP_REQUIRE(r->arenas != NULL && r->sources != NULL && r->source_scale != NULL &&
+                    r->source_pointer != NULL && r->node_level != NULL && r->node_index != NULL &&
+                    r->machine_nodes != NULL && r->local != NULL && r->across.op != NULL,
                 DDP_ERR_NO_MEMORY, "no memory for the reduction plan");
     for (size_t i = 0; i < 2 * DDP_MAX_NODES; i++) {
         r->local[i].op = calloc(2 * local, sizeof(*r->local[i].op));
@@ -241,7 +242,7 @@ ddp_status_t ddp_reducer_create(const ddp_reducer_params_t *params, ddp_reducer_
     r->local_size = ddp_comm_local_size(comm);
     r->machine    = ddp_comm_machine(comm);
     r->machines   = ddp_comm_machines(comm);
-    r->two_phase  = params->clip_norm > 0 || params->nonfinite == DDP_NONFINITE_SKIP;
+    r->two_phase  = ddp_reducer_is_two_phase(params);
     DDP_TRY(ddp_comm_agree(comm, make_local_parts(r, params)));
     DDP_TRY(ddp_comm_agree(comm, ddp_reducer_plan_memory(r)));
     DDP_TRY(ddp_comm_agree(comm, ddp_reducer_plan_sources(r, params->micro_batches)));

@@ -83,9 +83,16 @@ typedef struct ddp_bucket_info {
 typedef struct ddp_reducer_plan {
     size_t n_buckets;
     size_t arenas;       /* gradient arenas of this rank: its open subtrees and partial sums */
-    size_t shared_bytes; /* on this machine: parameters, moments, all gradient arenas, flags */
+    size_t shared_bytes; /* on its machine: parameters, moments, all gradient arenas, flags */
 } ddp_reducer_plan_t;
-/** @param [in] rank_of_plan  rank whose arenas are counted. `params->comm` and `compute` may be NULL here. */
+/**
+ * @param [in]  size          ranks
+ * @param [in]  rank_of_plan  rank whose arenas are counted
+ * @param [in]  params        `compute` may be NULL; `comm` too, or of another size: all ranks on one machine
+ * @param [out] buckets       [capacity] the first ones
+ * @return DDP_ERR_INVALID_ARG: no tensors. DDP_ERR_NO_MEMORY: also when it is more than an address space
+ * holds
+ */
 DDP_API ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int rank_of_plan,
                                       ddp_reducer_plan_t *plan_p, ddp_bucket_info_t *buckets,
                                       size_t capacity) DDP_NODISCARD;

@@ -156,6 +156,12 @@ struct ddp_reducer {
     int64_t             comm_ns, backward_end_ns;
 };
 
+/** Are all sums known before the first update? */
+static inline bool ddp_reducer_is_two_phase(const ddp_reducer_params_t *params)
+{
+    return params->clip_norm > 0 || params->nonfinite == DDP_NONFINITE_SKIP;
+}
+
 /* reducer_plan.c */
 ddp_status_t ddp_reducer_plan_memory(ddp_reducer_t *r);
 ddp_status_t ddp_reducer_plan_sources(ddp_reducer_t *r, size_t present);

@@ -12,27 +12,19 @@
 typedef struct carver {
     char  *base;
     size_t used;
+    bool   is_too_large; /* for the address space */
 } carver_t;
 
-static void *carve(carver_t *carver, size_t bytes, size_t alignment)
+static void *carve(carver_t *carver, size_t n, size_t bytes_each, size_t alignment)
 {
-    carver->used = (carver->used + alignment - 1) / alignment * alignment;
-    carver->used += bytes;
-    return carver->base == NULL ? NULL : carver->base + carver->used - bytes;
-}
+    const size_t start = (carver->used + alignment - 1) / alignment * alignment;
 
-static size_t arenas_of(const ddp_reducer_t *r, int rank)
-{
-    ddp_stack_t stack;
-    size_t      first;
-    size_t      count;
-    size_t      arenas = 1;
-
-    ddp_partition(r->params.micro_batches, (size_t)r->size, (size_t)rank, &first, &count);
-    if (r->params.reduction == DDP_REDUCTION_EXACT) {
-        ddp_stack_plan(r->params.micro_batches, first, count, &stack, &arenas);
+    if (bytes_each > 0 && n > (PTRDIFF_MAX - start) / bytes_each) {
+        carver->is_too_large = true;
+        return NULL;
     }
-    return arenas;
+    carver->used = start + n * bytes_each;
+    return carver->base == NULL ? NULL : carver->base + start;
 }
 
 /* Every rank of the machine carves in the same order, so the offsets agree. */
@@ -40,37 +32,102 @@ static void carve_all(ddp_reducer_t *r, carver_t *c)
 {
     const size_t local = (size_t)r->local_size;
     const size_t bytes = r->total * sizeof(float);
-    const int    first = ddp_comm_machine_first(r->comm, r->machine);
+    const int    first = r->rank - r->local_rank;
 
-    r->forward_flag = carve(c, local * sizeof(ddp_flag_t), PAGE_BYTES);
-    r->ready_flag   = carve(c, local * r->n_buckets * sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->summed_flag  = carve(c, local * sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->done_flag    = carve(c, local * sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->sums_flag    = carve(c, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->lr           = carve(c, sizeof(float), DDP_ALIGNMENT);
-    r->leaves       = carve(c, r->params.micro_batches * sizeof(ddp_leaf_t), DDP_ALIGNMENT);
-    r->used_rank    = carve(c, local * r->params.n_tensors, DDP_ALIGNMENT);
-    r->used_others  = carve(c, r->params.n_tensors, DDP_ALIGNMENT);
-    r->block_sumsq  = carve(c, r->two_phase ? r->total / DDP_BLOCK * sizeof(double) : 0, DDP_ALIGNMENT);
-    r->values       = carve(c, bytes, PAGE_BYTES);
+    r->forward_flag = carve(c, local, sizeof(ddp_flag_t), PAGE_BYTES);
+    r->ready_flag   = carve(c, local * r->n_buckets, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->summed_flag  = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->done_flag    = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->sums_flag    = carve(c, 1, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->lr           = carve(c, 1, sizeof(float), DDP_ALIGNMENT);
+    r->leaves       = carve(c, r->params.micro_batches, sizeof(ddp_leaf_t), DDP_ALIGNMENT);
+    r->used_rank    = carve(c, local, r->params.n_tensors, DDP_ALIGNMENT);
+    r->used_others  = carve(c, 1, r->params.n_tensors, DDP_ALIGNMENT);
+    r->block_sumsq  = carve(c, r->two_phase ? r->total / DDP_BLOCK : 0, sizeof(double), DDP_ALIGNMENT);
+    r->values       = carve(c, 1, bytes, PAGE_BYTES);
     for (size_t s = 0; s < ddp_optim_slots(&r->params.optim); s++) {
-        r->slots[s] = carve(c, bytes, PAGE_BYTES);
+        r->slots[s] = carve(c, 1, bytes, PAGE_BYTES);
     }
     for (int i = 0; i < r->local_size; i++) {
-        r->arenas[i] = carve(c, arenas_of(r, first + i) * bytes, PAGE_BYTES);
+        r->arenas[i] = carve(c, ddp_arenas_of(&r->params, r->size, first + i), bytes, PAGE_BYTES);
     }
+}
+
+/* Size of the machine's window: a pure function, so all its ranks fail alike. */
+static ddp_status_t measure(ddp_reducer_t *r, size_t *bytes_p)
+{
+    ddp_status_t status = DDP_OK;
+    carver_t     carver = {.base = NULL};
+
+    carve_all(r, &carver);
+    DDP_REQUIRE(!carver.is_too_large, DDP_ERR_NO_MEMORY,
+                "parameters, moments and gradients of %zu elements do not fit in memory", r->total);
+    *bytes_p = carver.used;
+out:
+    return status;
+}
+
+/* The ranks of the plan's machine: as the communicator has them, else all. */
+static void choose_machine(ddp_reducer_t *r)
+{
+    const ddp_comm_t *comm = r->params.comm;
+
+    r->local_size = r->size;
+    r->local_rank = r->rank;
+    for (int m = 0; comm != NULL && ddp_comm_size(comm) == r->size && m < ddp_comm_machines(comm); m++) {
+        if (ddp_comm_machine_first(comm, m) <= r->rank) {
+            r->local_rank = r->rank - ddp_comm_machine_first(comm, m);
+            r->local_size = ddp_comm_machine_size(comm, m);
+        }
+    }
+}
+
+ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int rank_of_plan,
+                              ddp_reducer_plan_t *plan_p, ddp_bucket_info_t *buckets, size_t capacity)
+{
+    ddp_status_t        status = DDP_OK;
+    const size_t        n      = params->n_tensors;
+    size_t             *padded = NULL;
+    ddp_bucket_range_t *ranges = NULL;
+    ddp_reducer_plan_t  plan   = {0};
+    ddp_reducer_t       r      = {.params = *params, .rank = rank_of_plan, .size = size};
+
+    DDP_REQUIRE(n > 0, DDP_ERR_INVALID_ARG, "a reducer needs at least one tensor");
+    choose_machine(&r);
+    padded   = calloc(n, sizeof(*padded));
+    ranges   = calloc(n, sizeof(*ranges));
+    r.arenas = calloc((size_t)r.local_size, sizeof(*r.arenas));
+    DDP_REQUIRE(padded != NULL && ranges != NULL && r.arenas != NULL, DDP_ERR_NO_MEMORY,
+                "no memory for a bucket plan of %zu tensors", n);
+    for (size_t i = 0; i < n; i++) { /* the layout is last registered first */
+        padded[i] = ddp_block_round(params->tensors[n - 1 - i].count);
+        r.total += padded[i];
+    }
+    plan.n_buckets = ddp_bucket_plan(padded, n, params->bucket_cap_bytes, params->tail_bucket_bytes, ranges);
+    plan.arenas    = ddp_arenas_of(params, size, rank_of_plan);
+    r.n_buckets    = plan.n_buckets;
+    r.two_phase    = ddp_reducer_is_two_phase(params);
+    DDP_TRY(measure(&r, &plan.shared_bytes));
+    for (size_t b = 0; b < plan.n_buckets && b < capacity; b++) {
+        buckets[b] = (ddp_bucket_info_t){ranges[b].offset, ranges[b].count, ranges[b].n};
+    }
+    *plan_p = plan;
+out:
+    free(r.arenas);
+    free(padded);
+    free(ranges);
+    return status;
 }
 
 ddp_status_t ddp_reducer_plan_memory(ddp_reducer_t *r)
 {
     ddp_status_t status = DDP_OK;
-    carver_t     carver = {NULL, 0};
+    carver_t     carver = {.base = NULL};
     void        *window = NULL;
+    size_t       bytes  = 0;
 
-    r->arenas = calloc((size_t)r->local_size, sizeof(*r->arenas));
-    DDP_REQUIRE(r->arenas != NULL, DDP_ERR_NO_MEMORY, "no memory for a reducer");
-    carve_all(r, &carver);
-    status = ddp_comm_shared(r->comm, "parameters, moments and gradients", carver.used, &window);
+    DDP_TRY(measure(r, &bytes));
+    status = ddp_comm_shared(r->comm, "parameters, moments and gradients", bytes, &window);
     if (status == DDP_ERR_NO_MEMORY && r->params.reduction == DDP_REDUCTION_EXACT) {
         char line[DDP_ERROR_LINE_SIZE];
 
@@ -79,7 +136,7 @@ ddp_status_t ddp_reducer_plan_memory(ddp_reducer_t *r)
     }
     DDP_TRY(status);
     DDP_TRY(ddp_fault("reducer_memory", r->rank));
-    carver = (carver_t){window, 0};
+    carver.base = window;
     carve_all(r, &carver);
 out:
     return status;

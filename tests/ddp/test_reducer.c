@@ -368,6 +368,45 @@ START_TEST(calls_out_of_order_are_refused)
 }
 END_TEST
 
+START_TEST(a_plan_counts_the_ranks_of_its_machine)
+{
+    toy_params_t         params = TOY_PARAMS_INIT;
+    toy_t                toy;
+    ddp_reducer_params_t alone;
+    ddp_reducer_plan_t   here  = {0};
+    ddp_reducer_plan_t   there = {0};
+    size_t               least;
+    int                  size;
+
+    ddp_assert_all(toy_create(&params, &toy) == DDP_OK);
+    alone      = toy.params.reducer;
+    size       = ddp_comm_size(toy.comm);
+    alone.comm = NULL;
+    ddp_assert_ok(ddp_reducer_plan(&toy.params.reducer, size, ddp_comm_rank(toy.comm), &here, NULL, 0));
+    ddp_assert_ok(ddp_reducer_plan(&alone, size, ddp_comm_rank(toy.comm), &there, NULL, 0));
+    least = (3 + (size_t)ddp_comm_local_size(toy.comm) * here.arenas) * toy.total * sizeof(float);
+    ck_assert_uint_eq(here.n_buckets, ddp_reducer_buckets(toy.reducer, NULL, 0));
+    ck_assert_uint_gt(here.shared_bytes, size == ddp_comm_local_size(toy.comm) && 8 % size == 0 ? least : 0);
+    ck_assert(ddp_comm_machines(toy.comm) == 1 ? here.shared_bytes == there.shared_bytes
+                                               : here.shared_bytes < there.shared_bytes);
+    ddp_assert_all(true);
+    toy_destroy(&toy);
+}
+END_TEST
+
+START_TEST(a_model_larger_than_the_address_space_is_refused)
+{
+    const ddp_tensor_desc_t tensor = {
+        .name = "huge", .ndim = 1, .shape = {(size_t)1 << 60}, .count = (size_t)1 << 60};
+    ddp_reducer_params_t params = DDP_REDUCER_PARAMS_INIT; /* values, 2 moments, 1 arena: 2^64 bytes */
+    ddp_reducer_plan_t   plan   = {0};
+
+    params.tensors   = &tensor;
+    params.n_tensors = 1;
+    ddp_assert_fails(ddp_reducer_plan(&params, 1, 0, &plan, NULL, 0), DDP_ERR_NO_MEMORY, "do not fit");
+}
+END_TEST
+
 START_TEST(options_that_differ_between_ranks_are_named)
 {
     toy_params_t params = TOY_PARAMS_INIT;
@@ -435,6 +474,8 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, a_rank_whose_backward_takes_longer_than_the_timeout_is_waited_for);
     tcase_add_test(tcase, calls_out_of_order_are_refused);
     tcase_add_test(tcase, a_rank_that_cannot_set_up_fails_all_ranks);
+    tcase_add_test(tcase, a_plan_counts_the_ranks_of_its_machine);
+    tcase_add_test(tcase, a_model_larger_than_the_address_space_is_refused);
     tcase_add_test(tcase, options_that_differ_between_ranks_are_named);
     suite_add_tcase(suite, tcase);
     return suite;
