@@ -165,7 +165,18 @@ out:
     return status;
 }
 
-/* Local rank 0. */
+static ddp_status_t map_memory(const ddp_comm_t *comm, making_t *making)
+{
+    making->memory = mmap(NULL, making->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, making->fd, 0);
+    if (making->memory == MAP_FAILED) {
+        return ddp_fail(DDP_ERR_NO_MEMORY, "shared memory for %s: cannot map %.1f MB: %s", making->label,
+                        in_mb(making->bytes), strerror(errno));
+    }
+    (void)madvise(making->memory, making->bytes, MADV_HUGEPAGE); /* a wish: without it only speed is lost */
+    return ddp_fault("window_map", comm->rank);
+}
+
+/* Local rank 0. All that can fail here fails before the others come to fetch it. */
 static ddp_status_t make_memory(ddp_comm_t *comm, making_t *making)
 {
     ddp_status_t status = DDP_OK;
@@ -180,6 +191,7 @@ static ddp_status_t make_memory(ddp_comm_t *comm, making_t *making)
     DDP_TRY(check_room(making));
     DDP_TRY_SYS(ftruncate(making->fd, (off_t)making->bytes));
     DDP_TRY(allocate(comm, making));
+    DDP_TRY(map_memory(comm, making));
 out:
     return status;
 }
@@ -332,36 +344,21 @@ out:
     return status;
 }
 
-static ddp_status_t map_memory(making_t *making)
-{
-    making->memory = mmap(NULL, making->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, making->fd, 0);
-    if (making->memory == MAP_FAILED) {
-        return ddp_fail(DDP_ERR_NO_MEMORY, "shared memory for %s: cannot map %.1f MB: %s", making->label,
-                        in_mb(making->bytes), strerror(errno));
-    }
-    (void)madvise(making->memory, making->bytes, MADV_HUGEPAGE); /* a wish: without it only speed is lost */
-    return DDP_OK;
-}
-
-static ddp_status_t fetch_and_map(ddp_comm_t *comm, making_t *making)
+/* Local rank 0 gives, the others take. */
+static ddp_status_t pass_memory(ddp_comm_t *comm, making_t *making)
 {
     ddp_status_t status = DDP_OK;
 
     if (comm->local_rank == 0) {
-        DDP_TRY(map_memory(making));
-        if (making->ticket.shm == DDP_SHM_MEMFD) {
-            DDP_TRY(hand_out(comm, making));
-        }
-    } else {
-        if (making->ticket.shm == DDP_SHM_MEMFD) {
-            DDP_TRY(fetch_memfd(comm, making));
-        } else {
-            making->fd = shm_open(making->ticket.name, O_RDWR, 0);
-            DDP_TRY(ddp_from_errno(making->fd, "shm_open()"));
-        }
-        DDP_TRY(map_memory(making));
+        return making->ticket.shm == DDP_SHM_MEMFD ? hand_out(comm, making) : DDP_OK;
     }
-    DDP_TRY(ddp_fault("window_map", comm->rank));
+    if (making->ticket.shm == DDP_SHM_MEMFD) {
+        DDP_TRY(fetch_memfd(comm, making));
+    } else {
+        making->fd = shm_open(making->ticket.name, O_RDWR, 0);
+        DDP_TRY(ddp_from_errno(making->fd, "shm_open()"));
+    }
+    DDP_TRY(map_memory(comm, making));
 out:
     return status;
 }
@@ -380,7 +377,7 @@ static ddp_status_t make_shared(ddp_comm_t *comm, const char *label, size_t byte
     }
     DDP_TRY(ddp_comm_agree_machine(comm, local));
     DDP_TRY(ddp_comm_broadcast_machine(comm, &making.ticket, sizeof(making.ticket)));
-    DDP_TRY(ddp_comm_agree_machine(comm, fetch_and_map(comm, &making)));
+    DDP_TRY(ddp_comm_agree_machine(comm, pass_memory(comm, &making)));
     *memory_p     = making.memory;
     making.memory = MAP_FAILED;
 out:
