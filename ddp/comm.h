@@ -44,8 +44,11 @@ typedef struct ddp_comm_params {
         .struct_size = sizeof(ddp_comm_params_t), .parent = MPI_COMM_NULL, .timeout_ms = 60000               \
     }
 
-/** Collective over `parent`. Ranks are renumbered machine-major (machine, local rank), whatever MPI's
- * mapping. */
+/**
+ * Collective over `parent`. Ranks are renumbered machine-major (machine, local rank), whatever MPI's mapping.
+ * Blocking: calls MPI_Comm_dup and MPI_Comm_split, which have no deadline (base/watchdog.h gives them one);
+ * all else is bounded by the timeout.
+ */
 DDP_API ddp_status_t ddp_comm_create(const ddp_comm_params_t *params, ddp_comm_t **comm_p) DDP_NODISCARD;
 /** Local: does not wait for peers, so it may be called after an error. Accepts NULL. */
 DDP_API void ddp_comm_destroy(ddp_comm_t **comm_p);
@@ -61,12 +64,10 @@ DDP_API int ddp_comm_timeout_ms(const ddp_comm_t *comm);
 DDP_API const char *ddp_comm_host(const ddp_comm_t *comm, int rank);
 
 /**
- * End of a set-up step that can fail on one rank: every rank gets the worst status and the failing rank's
- * line
- * ("rank 3 on node07: ..."); the rank that failed keeps its own line. Collective.
+ * End of a set-up step that can fail on one rank: no rank goes on if one has failed. Collective.
  * @return DDP_OK if all were; a rank that failed: its own `status`; the others: DDP_ERR_REMOTE with the line
- * of the worst rank (lowest among equals). DDP_ERR_TIMEOUT names who is missing, DDP_ERR_STATE who is in
- * another call; after these the control plane answers everything with the same error
+ * of the worst rank ("rank 3 on node07: ..."; lowest among equals). DDP_ERR_TIMEOUT names who is missing,
+ * DDP_ERR_STATE who is in another call; after these the control plane answers everything with the same error
  */
 DDP_API ddp_status_t ddp_comm_agree(ddp_comm_t *comm, ddp_status_t status) DDP_NODISCARD;
 /** ddp_comm_agree() of DDP_OK. */

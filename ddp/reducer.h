@@ -7,15 +7,15 @@
  * ranges. The gradient is the sum over micro-batches in one fixed balanced binary tree (kernels/optim.h), so
  * it does not depend on the number of ranks. One step, on every rank:
  *
- *     ddp_reducer_step_begin(r, &step);                     waits until the parameters of the last step are
- * there for each micro-batch v of this rank (ddp_reducer_range) that has samples: ddp_reducer_micro_begin(r,
- * v, &grads, &accumulate);  where to write the gradients
+ *     ddp_reducer_step_begin(r, &step);       waits until the parameters of the last step are there
+ *     for each micro-batch v of this rank (ddp_reducer_range()) that has samples:
+ *         ddp_reducer_micro_begin(r, v, &grads, &accumulate);       where to write the gradients
  *         ... forward ...
- *         ddp_reducer_forward_done(r, stats, used);            loss and weight sums (device), used flags
- * (host)
- *         ... backward: ddp_reducer_ready(r, i) for each used tensor i, when its gradient is final and it is
- * no longer read ... ddp_reducer_micro_end(r); ddp_reducer_step_end(r, &result);                     waits
- * for this rank's own slices and the sums
+ *         ddp_reducer_forward_done(r, stats, used);                 loss and weight sums, used flags
+ *         ... backward: ddp_reducer_ready(r, i) for each used tensor i, when its gradient is final
+ *             and it is no longer read ...
+ *         ddp_reducer_micro_end(r);
+ *     ddp_reducer_step_end(r, &result);       waits for this rank's own slices and the sums
  *
  * Thread: owner of the device. Collective: the sequence step_begin .. step_end, same number of steps on every
  * rank.
