@@ -42,16 +42,26 @@ out:
 
 void ddp_comm_mail_destroy(ddp_comm_t *comm)
 {
-    ddp_mail_t *mail = comm->mail;
+    ddp_mail_t *mail       = comm->mail;
+    bool        is_pending = false;
+    bool        is_whole; /* else the requests were not set */
 
-    if (mail == NULL || mail->is_pinned) {
-        return; /* pinned: MPI may still write into it, so it stays for the rest of the process */
+    if (mail == NULL) {
+        return;
+    }
+    is_whole = mail->in != NULL && mail->in_request != NULL && mail->out_request != NULL;
+    for (int i = 0; is_whole && i < comm->size; i++) {
+        is_pending =
+            is_pending || mail->in_request[i] != MPI_REQUEST_NULL || mail->out_request[i] != MPI_REQUEST_NULL;
+    }
+    comm->mail = NULL;
+    if (is_pending) {
+        return; /* MPI may still write into it: it stays for the rest of the process */
     }
     free(mail->in);
     free(mail->in_request);
     free(mail->out_request);
     free(mail);
-    comm->mail = NULL;
 }
 
 static ddp_status_t break_off(ddp_comm_t *comm, ddp_status_t status)
@@ -63,8 +73,8 @@ static ddp_status_t break_off(ddp_comm_t *comm, ddp_status_t status)
     return status;
 }
 
-/* Requests of a wait that failed: what cannot be taken back keeps its memory. */
-static void give_up(ddp_comm_t *comm, MPI_Request *requests, int n, bool is_receive)
+/* Requests of a wait that failed: what cannot be taken back stays pending, see ddp_comm_mail_destroy(). */
+static void give_up(MPI_Request *requests, int n, bool is_receive)
 {
     for (int i = 0; i < n; i++) {
         int is_done = 1;
@@ -76,9 +86,6 @@ static void give_up(ddp_comm_t *comm, MPI_Request *requests, int n, bool is_rece
             MPI_Cancel(&requests[i]); /* fails to take effect once a message has begun to arrive */
         }
         MPI_Test(&requests[i], &is_done, MPI_STATUS_IGNORE);
-        if (!is_done) {
-            comm->mail->is_pinned = true;
-        }
     }
 }
 
@@ -196,7 +203,7 @@ static ddp_status_t await(ddp_comm_t *comm, MPI_Request *requests, int n, int fi
 out:
     if (status != DDP_OK) {
         ddp_comm_publish_failure(comm, first_rank + (missing >= 0 ? missing : 0));
-        give_up(comm, requests, n, is_receive);
+        give_up(requests, n, is_receive);
     }
     return status;
 }
@@ -285,7 +292,7 @@ static ddp_status_t tell_all(ddp_comm_t *comm, ddp_star_t star, int tag, const d
                               &mail->out_request[i]));
     }
     if (verdict->fatal) {
-        give_up(comm, mail->out_request, star.count, false); /* whoever is gone need not hear it */
+        give_up(mail->out_request, star.count, false); /* whoever is gone need not hear it */
         goto out;
     }
     DDP_TRY(await(comm, mail->out_request, star.count, star.first, false, limit_of_root(comm),

@@ -76,7 +76,7 @@ typedef struct ddp_record {
 
 #define DDP_CHUNK_BYTES ((size_t)256 << 10)
 
-/** Buffers that MPI requests refer to. After a timeout a request may be pending for ever: then this block is
+/** Buffers that MPI requests refer to. After a failure a request may be pending for ever: then this block is
  * never freed. */
 typedef struct ddp_mail {
     MPI_Request  *in_request;  /* [size] */
@@ -84,7 +84,6 @@ typedef struct ddp_mail {
     ddp_record_t *in;          /* [size] */
     ddp_record_t  mine;
     ddp_record_t  verdict;
-    bool          is_pinned;
     _Alignas(64) char chunk[2][DDP_CHUNK_BYTES];
 } ddp_mail_t;
 
@@ -106,13 +105,14 @@ struct ddp_comm {
     int           *machine_first; /* owned, [machines + 1] */
     int           *machine_of;    /* owned, [size] */
     int           *pidfd;         /* owned, [size]; -1: cannot be watched, -2: watched by kill(pid, 0) */
-    ddp_mail_t    *mail;          /* owned unless pinned */
+    ddp_mail_t    *mail;          /* owned */
     uint64_t       sequence[2];   /* control-plane calls so far: all ranks, this machine */
     ddp_status_t   broken;        /* the control plane failed: nothing more goes over it */
     char           broken_line[DDP_ERROR_LINE_SIZE];
 
     ddp_window_t *windows; /* owned, [n_windows] */
     size_t        n_windows, window_capacity;
+    bool          is_kept;  /* windows stay when the communicator goes */
     ddp_hall_t   *hall;     /* borrowed from window 0; NULL until it is there */
     float        *staging;  /* borrowed from a window: this rank's part; NULL until first needed */
     uint64_t      meetings; /* rounds of the machine's barrier so far */

@@ -494,10 +494,15 @@ const ddp_window_t *ddp_comm_window_find(const ddp_comm_t *comm, const void *mem
     return NULL;
 }
 
+void ddp_comm_keep_memory(ddp_comm_t *comm)
+{
+    comm->is_kept = true;
+}
+
 void ddp_comm_windows_destroy(ddp_comm_t *comm)
 {
     comm->hall = NULL;
-    for (size_t i = comm->n_windows; i-- > 0;) {
+    for (size_t i = comm->is_kept ? 0 : comm->n_windows; i-- > 0;) {
         if (comm->windows[i].is_private) {
             ddp_allocator_private()->release(NULL, comm->windows[i].memory);
         } else {

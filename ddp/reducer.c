@@ -272,10 +272,12 @@ void ddp_reducer_destroy(ddp_reducer_t **reducer_p)
     for (size_t i = 0; r->local != NULL && i < 2 * DDP_MAX_NODES; i++) {
         free(r->local[i].op);
     }
-    if (r->state == DDP_REDUCER_IDLE) { /* else MPI may still write to them */
+    if (r->state == DDP_REDUCER_IDLE || r->machines == 1) {
         free(r->sums_send);
         free(r->sums_received);
         free(r->sums_requests);
+    } else { /* the step has failed: MPI may still read and write all that messages are about */
+        ddp_comm_keep_memory(r->comm);
     }
     free(r->sums_peer);
     free(r->tensors);

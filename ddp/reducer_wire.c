@@ -123,16 +123,15 @@ void ddp_reducer_wire_destroy(ddp_reducer_t *r)
     for (size_t b = 0; r->buckets != NULL && b < r->n_buckets; b++) {
         ddp_wire_t *wire = &r->buckets[b].wire;
 
-        /* After an error messages may still be on their way: memory that MPI writes to must not go back to
-         * the heap. */
-        if (r->state != DDP_REDUCER_IDLE) {
-            continue;
-        }
         free(wire->away);
         free(wire->home);
-        free(wire->received);
-        free(wire->requests);
         free(wire->request_peer);
+        /* After an error messages may still be on their way: memory that MPI writes to must not go back to
+         * the heap. */
+        if (r->state == DDP_REDUCER_IDLE) {
+            free(wire->received);
+            free(wire->requests);
+        }
     }
 }
 

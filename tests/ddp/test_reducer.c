@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tests/ddp/toy.h"
 #include "tests/support/ddp_test.h"
@@ -287,53 +286,6 @@ START_TEST(a_loss_that_is_not_finite_changes_nothing)
 }
 END_TEST
 
-/* One micro-batch whose backward rests between two gradients. */
-static ddp_status_t slow_backward(toy_t *toy, useconds_t rest_us, ddp_step_result_t *result_p)
-{
-    const ddp_step_t step              = {0.1F, toy->params.micro_batches, NULL};
-    const uint8_t    used[TOY_TENSORS] = {1, 1, 1, 1, 1, 1};
-    ddp_status_t     status            = DDP_OK;
-    float           *grads             = NULL;
-    bool             accumulate        = false;
-    size_t           first;
-    size_t           count;
-
-    ddp_reducer_range(toy->reducer, &first, &count);
-    DDP_TRY(ddp_reducer_step_begin(toy->reducer, &step));
-    DDP_TRY(ddp_reducer_micro_begin(toy->reducer, first, &grads, &accumulate));
-    DDP_TRY(ddp_reducer_forward_done(toy->reducer, &toy->stats[first], used));
-    for (size_t i = TOY_TENSORS; i-- > 0;) {
-        usleep(rest_us);
-        DDP_TRY(ddp_reducer_ready(toy->reducer, i));
-    }
-    DDP_TRY(ddp_reducer_micro_end(toy->reducer));
-    DDP_TRY(ddp_reducer_step_end(toy->reducer, result_p));
-    DDP_TRY(ddp_reducer_finish(toy->reducer));
-out:
-    return status;
-}
-
-START_TEST(a_rank_whose_backward_takes_longer_than_the_timeout_is_waited_for)
-{
-    toy_params_t      params = TOY_PARAMS_INIT;
-    toy_t             toy;
-    ddp_step_result_t result;
-    int               rank = 0;
-    int               size = 1;
-
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    params.micro_batches             = (size_t)size;
-    params.timeout_ms                = 1000;
-    params.reducer.tail_bucket_bytes = 0; /* one bucket: no flag until the last gradient */
-    ddp_assert_all(toy_create(&params, &toy) == DDP_OK);
-    if (size > 1 && ddp_comm_machines(toy.comm) == 1) { /* the progress of another machine cannot be seen */
-        ddp_assert_all(slow_backward(&toy, rank == 1 ? 300000 : 0, &result) == DDP_OK);
-    }
-    toy_destroy(&toy);
-}
-END_TEST
-
 START_TEST(calls_out_of_order_are_refused)
 {
     toy_params_t      params = TOY_PARAMS_INIT;
@@ -471,7 +423,6 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, average_ranks_is_the_mean_of_local_means);
     tcase_add_test(tcase, fast_equals_exact_where_sums_are_exact);
     tcase_add_test(tcase, a_loss_that_is_not_finite_changes_nothing);
-    tcase_add_test(tcase, a_rank_whose_backward_takes_longer_than_the_timeout_is_waited_for);
     tcase_add_test(tcase, calls_out_of_order_are_refused);
     tcase_add_test(tcase, a_rank_that_cannot_set_up_fails_all_ranks);
     tcase_add_test(tcase, a_plan_counts_the_ranks_of_its_machine);
