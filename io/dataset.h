@@ -1,5 +1,6 @@
 /**
- * @file Data sets of labelled images: IDX files (gzipped or not), Fashion-MNIST, and the drawn set `shapes`.
+ * @file Data sets of labelled images: IDX files (gzipped or not), Fashion-MNIST, the binary files of CIFAR-10
+ * and CIFAR-100, and the drawn set `shapes`.
  *
  * Opening reads headers only; the decoded samples (uint8 pixels, labels) go into memory the caller gives, so
  * that the ranks of a machine can share one copy: one of them loads, the others attach. Not collective;
@@ -23,7 +24,9 @@ typedef struct ddp_dataset ddp_dataset_t;
 typedef enum ddp_data_kind {
     DDP_DATA_FASHION_MNIST = 0,
     DDP_DATA_IDX           = 1,
-    DDP_DATA_SHAPES        = 2
+    DDP_DATA_SHAPES        = 2,
+    DDP_DATA_CIFAR10       = 3,
+    DDP_DATA_CIFAR100      = 4
 } ddp_data_kind_t;
 typedef enum ddp_split { DDP_SPLIT_TRAIN = 0, DDP_SPLIT_TEST = 1 } ddp_split_t;
 
@@ -32,7 +35,8 @@ typedef struct ddp_dataset_params {
     ddp_data_kind_t kind;
     const char *path; /* folder with the four IDX files of MNIST's names, .gz or not; NULL: where Debian puts
                          Fashion-MNIST. The classes of kind idx are one more than the largest label of either
-                         split */
+                         split. cifar10: data_batch_1.bin .. data_batch_5.bin, test_batch.bin; cifar100:
+                         train.bin, test.bin, of whose two labels the fine one is used */
     ddp_split_t split;
     uint64_t    seed; /* shapes */
     size_t samples; /* shapes: number to draw (default 20000 train, 4000 test); others: use only the first; 0:
@@ -48,6 +52,11 @@ typedef struct ddp_dataset_info {
     size_t memory_bytes; /* that ddp_dataset_load() fills */
     char   source[512];  /* for the user: "/usr/share/datasets/fashion-mnist (train)" */
 } ddp_dataset_info_t;
+
+/** Random changes of a training sample. pad-crop-flip: 4 pixels of 0 (black) put around the picture, a window
+ * of its own size cut out at one of 9 x 9 places, mirrored left to right in half the cases; as is usual for
+ * CIFAR (He et al. 2016, section 4.2). */
+typedef enum ddp_augment { DDP_AUGMENT_NONE = 0, DDP_AUGMENT_PAD_CROP_FLIP = 1 } ddp_augment_t;
 
 /** true if Fashion-MNIST is found at `path` (NULL: Debian's folder). */
 DDP_API int ddp_dataset_fashion_mnist_exists(const char *path);
@@ -88,6 +97,18 @@ DDP_API ddp_status_t ddp_dataset_set_moments(ddp_dataset_t *dataset, const doubl
  */
 DDP_API void ddp_dataset_fetch(const ddp_dataset_t *dataset, const size_t *index, size_t n, float *images,
                                int32_t *labels);
+
+/** DDP_ERR_CONFIG: the pictures are too small (below 8 x 8) for this augmentation. */
+DDP_API ddp_status_t ddp_augment_check(ddp_augment_t augment, const ddp_dataset_info_t *info) DDP_NODISCARD;
+
+/**
+ * As ddp_dataset_fetch(), augmented. What happens to a sample is a pure function of (seed, epoch, its index),
+ * so it does not matter which rank or thread fetches it. Thread: any, several at once.
+ * @param [in] augment  passed ddp_augment_check(); DDP_AUGMENT_NONE: as ddp_dataset_fetch()
+ */
+DDP_API void ddp_dataset_fetch_augmented(const ddp_dataset_t *dataset, ddp_augment_t augment, uint64_t seed,
+                                         uint64_t epoch, const size_t *index, size_t n, float *images,
+                                         int32_t *labels);
 
 #ifdef __cplusplus
 }

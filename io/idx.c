@@ -68,9 +68,9 @@ static ddp_status_t check_dims(ddp_idx_t *idx, const char *path, const size_t *d
     }
     DDP_REQUIRE(*payload_p <= SIZE_MAX / 4, DDP_ERR_FORMAT,
                 "'%s': offset 4: expected dimensions that fit in memory, found %zu bytes", path, *payload_p);
-    DDP_REQUIRE(dims[3] <= DDP_IDX_MAX_CHANNELS, DDP_ERR_FORMAT,
+    DDP_REQUIRE(dims[3] <= DDP_SOURCE_MAX_CHANNELS, DDP_ERR_FORMAT,
                 "'%s': offset 16: expected at most %d channels (the last dimension), found %zu", path,
-                DDP_IDX_MAX_CHANNELS, dims[3]);
+                DDP_SOURCE_MAX_CHANNELS, dims[3]);
     idx->items    = dims[0];
     idx->height   = dims[1];
     idx->width    = dims[2];

@@ -9,12 +9,9 @@
 #include "base/export.h"
 #include "base/status.h"
 #include "io/bytes_internal.h"
+#include "io/source_internal.h"
 
 typedef enum ddp_idx_role { DDP_IDX_IMAGES = 0, DDP_IDX_LABELS = 1 } ddp_idx_role_t;
-
-/** Bounds on what a header may ask for. */
-#define DDP_IDX_MAX_CHANNELS 64
-#define DDP_IDX_MAX_CLASSES  65536
 
 typedef struct ddp_idx {
     ddp_bytes_t *bytes; /* owned */
@@ -39,7 +36,7 @@ ddp_status_t ddp_idx_read(ddp_idx_t *idx, void *data, size_t n) DDP_NODISCARD;
 
 /**
  * The first `n` labels of a file just opened.
- * @param [in]  classes  each label must be below; at most DDP_IDX_MAX_CLASSES
+ * @param [in]  classes  each label must be below; at most DDP_SOURCE_MAX_CLASSES
  * @param [out] labels   [n], or NULL: only check
  * @param [out] max_p    the largest, or NULL
  * @return DDP_ERR_FORMAT: broken off, or a label out of range, with its index

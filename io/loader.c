@@ -99,7 +99,8 @@ static void fetch(const ddp_loader_t *loader, const job_t *job, slot_t *slot)
         slot->index[i] = ddp_sampler_index(loader->params.seed, range.epoch, loader->samples,
                                            range.first + micro->first_row + i);
     }
-    ddp_dataset_fetch(loader->params.dataset, slot->index, micro->n, slot->images, slot->labels);
+    ddp_dataset_fetch_augmented(loader->params.dataset, loader->params.augment, loader->params.seed,
+                                range.epoch, slot->index, micro->n, slot->images, slot->labels);
 }
 
 /* A thread: claim the next micro-batch once its slot is free, fetch it, say so. Its wait for a free slot has
@@ -241,7 +242,8 @@ ddp_status_t ddp_loader_create(const ddp_loader_params_t *params, ddp_loader_t *
     DDP_TRY(check_params(params));
     loader = calloc(1, sizeof(*loader));
     DDP_REQUIRE(loader != NULL, DDP_ERR_NO_MEMORY, "no memory for a loader");
-    info                         = ddp_dataset_info(params->dataset);
+    info = ddp_dataset_info(params->dataset);
+    DDP_TRY(ddp_augment_check(params->augment, info));
     loader->params               = *params;
     loader->samples              = info->samples;
     loader->row_floats           = info->height * info->width * info->channels;

@@ -20,6 +20,7 @@ typedef struct ddp_loader_params {
     size_t               struct_size;
     const ddp_dataset_t *dataset; /* borrowed, loaded */
     uint64_t             seed;
+    ddp_augment_t        augment;                  /* default none; drawn with `seed` */
     size_t               batch;                    /* global batch, samples */
     size_t               micro_batches;            /* V: the batch is cut with ddp_partition() */
     size_t               first_micro, micro_count; /* this rank's range */

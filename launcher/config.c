@@ -350,6 +350,11 @@ ddp_status_t ddp_config_resolve(ddp_config_t *config, bool fashion_mnist_found)
     if (config->data.kind == DDP_DATA_IDX && config->data.path[0] == '\0') {
         return ddp_fail(DDP_ERR_CONFIG, "data.kind idx needs data.path: the folder with the IDX files");
     }
+    if ((config->data.kind == DDP_DATA_CIFAR10 || config->data.kind == DDP_DATA_CIFAR100) &&
+        config->data.path[0] == '\0') {
+        return ddp_fail(DDP_ERR_CONFIG, "data.kind %s needs data.path: the folder with its .bin files",
+                        config->data.kind == DDP_DATA_CIFAR10 ? "cifar10" : "cifar100");
+    }
     if (config->train.micro_batch == 0) {
         const uint64_t part = (config->train.batch + 15) / 16;
 

@@ -23,7 +23,7 @@
 #define DDP_CONFIG_TEXT_SIZE 384
 
 /** Beyond the kinds of io/dataset.h and ddp/reducer.h: not chosen yet (ddp_config_resolve() does). */
-#define DDP_CONFIG_DATA_AUTO      3
+#define DDP_CONFIG_DATA_AUTO      5
 #define DDP_CONFIG_REDUCTION_AUTO 2
 
 typedef struct ddp_config {
@@ -37,6 +37,7 @@ typedef struct ddp_config {
         int      kind; /* ddp_data_kind_t or DDP_CONFIG_DATA_AUTO */
         char     path[DDP_CONFIG_TEXT_SIZE];
         uint64_t samples, test_samples, seed;
+        int      augment; /* ddp_augment_t */
     } data;
     struct {
         uint64_t epochs, steps, batch;

@@ -29,13 +29,18 @@ const ddp_key_t ddp_keys[] = {
      "model.kind=mlp", "widths of the hidden layers, at most 16"},
     FRACTION(model, dropout, "0", NULL, "share of activations dropped in training"),
 
-    CHOICE(data, kind, "auto", "fashion-mnist|idx|shapes|auto", NULL,
+    CHOICE(data, kind, "auto", "fashion-mnist|idx|shapes|cifar10|cifar100|auto", NULL,
            "auto: idx where path is set, else fashion-mnist where it is installed, else shapes (drawn)"),
     {"data", "path", KEY_TEXT, AT(data.path), "\"\"", 0, 0, false, false, NULL, "", NULL,
-     "folder with the four IDX files (.gz or not); empty: /usr/share/datasets/fashion-mnist"},
+     "folder with the four IDX files (.gz or not), or with CIFAR's .bin files; empty: "
+     "/usr/share/datasets/fashion-mnist"},
     COUNT(data, samples, "0", 0, DDP_KEY_MANY, "samples", NULL, "training samples; 0: all (shapes: 20000)"),
     COUNT(data, test_samples, "0", 0, DDP_KEY_MANY, "samples", NULL, "test samples; 0: all (shapes: 4000)"),
     COUNT(data, seed, "1", 0, DDP_KEY_MANY, "", "data.kind=shapes", "of the drawn pictures"),
+    CHOICE(data, augment, "none", "none|pad-crop-flip", NULL,
+           "training pictures; pad-crop-flip: moved by up to 4 pixels, mirrored or not; drawn for each "
+           "sample and "
+           "epoch"),
 
     COUNT(train, epochs, "3", 1, 1e6, "epochs", NULL, "passes over the training samples"),
     COUNT(train, steps, "0", 0, DDP_KEY_MANY, "steps", NULL, "stop after so many steps; 0: epochs decides"),

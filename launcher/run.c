@@ -96,7 +96,7 @@ static ddp_status_t check_data(const ddp_run_t *run)
                         train->source, train->height, train->width, train->channels, test->source,
                         test->height, test->width, test->channels);
     }
-    return DDP_OK;
+    return ddp_augment_check((ddp_augment_t)run->config.data.augment, train);
 }
 
 static ddp_status_t agree_isa(ddp_run_t *run)

@@ -109,6 +109,7 @@ static ddp_status_t create_loader(ddp_run_t *run)
 
     params.dataset       = run->train;
     params.seed          = run->config.train.seed;
+    params.augment       = (ddp_augment_t)run->config.data.augment;
     params.batch         = (size_t)run->config.train.batch;
     params.micro_batches = ddp_config_micro_batches(&run->config);
     ddp_reducer_range(run->reducer, &params.first_micro, &params.micro_count);

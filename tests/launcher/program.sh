@@ -273,6 +273,50 @@ ways()
     same 'without clipping'
 }
 
+# cifar_file NAME COUNT LABELS: COUNT records, zeros but for a pixel in each row of a plane and the label (LABELS in front
+# of it); the place of the pixel and the label go together.
+cifar_file()
+{
+    awk -v count="$2" -v labels="$3" 'BEGIN {
+        for (i = 0; i < count; i++) {
+            printf labels "\\%03o", i % 10
+            for (row = 0; row < 96; row++) {
+                for (x = 0; x < 32; x++) printf "%s", x == i % 10 * 3 || x % 7 == row % 3 ? "\\310" : "\\024"
+            }
+        }
+    }' >text
+    printf '%b' "$(sed 's/\\/\\0/g' text)" >"$1"
+}
+
+# Own colour pictures in CIFAR's files, augmented, with both models: the weights do not depend on the ranks.
+cifar()
+{
+    mkdir ten hundred
+    for i in 1 2 3 4 5; do
+        cifar_file ten/data_batch_$i.bin $((5 + i)) ''
+    done
+    cifar_file ten/test_batch.bin 9 ''
+    cifar_file hundred/train.bin 30 '\\007'
+    cifar_file hundred/test.bin 9 '\\007'
+    colour="$small --set train.batch=16 --set train.micro_batch=4 --set data.samples=0 --set data.test_samples=0"
+    for set in 'kind=cifar10 --set data.path=ten' 'kind=cifar10 --set data.path=ten --set model.kind=cnn' \
+        'kind=cifar100 --set data.path=hundred'; do
+        ranks 1 0 $colour --set data.$set --set data.augment=pad-crop-flip
+        one=$(weights)
+        ranks 2 0 $colour --set data.$set --set data.augment=pad-crop-flip
+        same "np 2, $set"
+        ranks 2 0 $colour --set data.$set
+        [ "$(weights)" != "$one" ] || fail "augmentation changes nothing: $set"
+    done
+    ranks 2 0 $colour --dry-run --set data.kind=cifar100 --set data.path=hundred
+    holds out '100'
+    printf x >>ten/data_batch_3.bin
+    ranks 2 1 $colour --set data.kind=cifar10 --set data.path=ten
+    says 'ten/data_batch_3.bin'
+    ranks 2 2 $colour --set data.kind=cifar10
+    says 'data.kind cifar10 needs data.path'
+}
+
 # A rank that fails in training ends the run with its own line; one that is killed is named by the others.
 ends()
 {
