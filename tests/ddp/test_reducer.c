@@ -286,6 +286,33 @@ START_TEST(a_loss_that_is_not_finite_changes_nothing)
 }
 END_TEST
 
+/* One machine has one copy, so only several machines can disagree. */
+START_TEST(a_machine_whose_parameters_went_astray_is_named)
+{
+    toy_params_t      params = TOY_PARAMS_INIT;
+    toy_t             toy;
+    ddp_step_result_t result;
+    ddp_status_t      status;
+    int               machines;
+
+    params.reducer.checksum_every = 2;
+    ddp_assert_all(toy_create(&params, &toy) == DDP_OK);
+    machines = ddp_comm_machines(toy.comm);
+    ddp_assert_all(toy_step(&toy, 0.1F, 64, NULL, &result) == DDP_OK);
+    ddp_assert_all(ddp_reducer_finish(toy.reducer) == DDP_OK);
+    ddp_assert_all(ddp_reducer_check_replicas(toy.reducer) == DDP_OK);
+    ddp_assert_all(true); /* nobody writes while another still compares */
+    if (ddp_comm_machine(toy.comm) == machines - 1 && ddp_comm_local_rank(toy.comm) == 0) {
+        ddp_reducer_values(toy.reducer)[toy.tensors[0].offset + 5] += 1e-6F;
+    }
+    ddp_assert_all(true);
+    status = toy_step(&toy, 0.1F, 64, NULL, &result);
+    ddp_assert_all(status == (machines > 1 ? DDP_ERR_MISMATCH : DDP_OK));
+    ddp_assert_all(machines == 1 || strstr(ddp_error_line(), "step 2: parameters on") != NULL);
+    toy_destroy(&toy);
+}
+END_TEST
+
 START_TEST(calls_out_of_order_are_refused)
 {
     toy_params_t      params = TOY_PARAMS_INIT;
@@ -423,6 +450,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, average_ranks_is_the_mean_of_local_means);
     tcase_add_test(tcase, fast_equals_exact_where_sums_are_exact);
     tcase_add_test(tcase, a_loss_that_is_not_finite_changes_nothing);
+    tcase_add_test(tcase, a_machine_whose_parameters_went_astray_is_named);
     tcase_add_test(tcase, calls_out_of_order_are_refused);
     tcase_add_test(tcase, a_rank_that_cannot_set_up_fails_all_ranks);
     tcase_add_test(tcase, a_plan_counts_the_ranks_of_its_machine);
