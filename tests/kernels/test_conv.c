@@ -1,155 +1,20 @@
-#include "tests/kernels/kernel_fixture.h"
-
-/* n, height, width, channels in and out, kernel height and width, stride, padding */
-#define SHAPE(N, H, W, C, O, KH, KW, S, P)                                                                   \
-    {                                                                                                        \
-        .n = (N), .in_h = (H), .in_w = (W), .in_c = (C), .out_c = (O), .kernel_h = (KH), .kernel_w = (KW),   \
-        .stride = (S), .pad = (P)                                                                            \
-    }
-
-/* A convolution with all its buffers, and what a plain loop in float64 gives for them. */
-typedef struct layer {
-    ddp_conv2d_shape_t s;
-    size_t             x_count, w_count, y_count;
-    float             *x, *w, *bias, *y, *dy, *dx, *dw, *db;
-    float             *scratch;
-    double            *y_want, *dx_want, *dw_want, *db_want;
-    double y_size, dx_size, dw_size, db_size; /* sum of magnitudes of the largest element: for bounds */
-} layer_t;
-
-static void layer_open(layer_t *l, ddp_stream_t *stream, ddp_conv2d_shape_t shape)
-{
-    ddp_assert_ok(ddp_conv2d_shape_fill(&shape));
-    l->s       = shape;
-    l->x_count = shape.n * shape.in_h * shape.in_w * shape.in_c;
-    l->w_count = shape.out_c * shape.in_c * shape.kernel_h * shape.kernel_w;
-    l->y_count = shape.n * shape.out_h * shape.out_w * shape.out_c;
-    l->x       = fixture_random(l->x_count, 1, 1.0F);
-    l->w       = fixture_random(l->w_count, 2, 1.0F);
-    l->bias    = fixture_random(shape.out_c, 3, 1.0F);
-    l->dy      = fixture_random(l->y_count, 4, 1.0F);
-    l->y       = fixture_new(l->y_count);
-    l->dx      = fixture_new(l->x_count);
-    l->dw      = fixture_new(l->w_count);
-    l->db      = fixture_new(shape.out_c);
-    l->scratch = fixture_new(ddp_conv2d_scratch_bytes(ddp_stream_device(stream), &shape) / sizeof(float));
-    l->y_want  = calloc(l->y_count + 1, sizeof(double));
-    l->dx_want = calloc(l->x_count + 1, sizeof(double));
-    l->dw_want = calloc(l->w_count + 1, sizeof(double));
-    l->db_want = calloc(shape.out_c, sizeof(double));
-    ck_assert(l->y_want != NULL && l->dx_want != NULL && l->dw_want != NULL && l->db_want != NULL);
-    l->y_size  = (double)(shape.in_c * shape.kernel_h * shape.kernel_w + 1);
-    l->dx_size = (double)(shape.out_c * shape.kernel_h * shape.kernel_w);
-    l->dw_size = l->db_size = (double)(shape.n * shape.out_h * shape.out_w + 1);
-}
-
-static void layer_close(layer_t *l)
-{
-    float *buffers[] = {l->x, l->w, l->bias, l->dy, l->y, l->dx, l->dw, l->db, l->scratch};
-
-    for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
-        fixture_free(buffers[i]);
-    }
-    free(l->y_want);
-    free(l->dx_want);
-    free(l->dw_want);
-    free(l->db_want);
-}
-
-/* One product x * w of the sum for one output element, and its share in all three results. */
-static void plain_tap(layer_t *l, size_t image, size_t oy, size_t ox, size_t o, size_t ky, size_t kx)
-{
-    const ddp_conv2d_shape_t *s  = &l->s;
-    const size_t              iy = oy * s->stride + ky - s->pad; /* wraps below 0 */
-    const size_t              ix = ox * s->stride + kx - s->pad;
-    const size_t              to = ((image * s->out_h + oy) * s->out_w + ox) * s->out_c + o;
-
-    if (iy >= s->in_h || ix >= s->in_w) {
-        return;
-    }
-    for (size_t c = 0; c < s->in_c; c++) {
-        const size_t from = ((image * s->in_h + iy) * s->in_w + ix) * s->in_c + c;
-        const size_t at   = ((o * s->in_c + c) * s->kernel_h + ky) * s->kernel_w + kx;
-
-        l->y_want[to] += (double)l->x[from] * (double)l->w[at];
-        l->dx_want[from] += (double)l->dy[to] * (double)l->w[at];
-        l->dw_want[at] += (double)l->dy[to] * (double)l->x[from];
-    }
-}
-
-static void plain_loop(layer_t *l, bool bias)
-{
-    const ddp_conv2d_shape_t *s = &l->s;
-
-    for (size_t at = 0; at < l->y_count; at++) {
-        const size_t o  = at % s->out_c;
-        const size_t ox = at / s->out_c % s->out_w;
-        const size_t oy = at / s->out_c / s->out_w % s->out_h;
-
-        l->y_want[at] += bias ? (double)l->bias[o] : 0.0;
-        l->db_want[o] += (double)l->dy[at];
-        for (size_t tap = 0; tap < s->kernel_h * s->kernel_w; tap++) {
-            plain_tap(l, at / s->out_c / s->out_w / s->out_h, oy, ox, o, tap / s->kernel_w,
-                      tap % s->kernel_w);
-        }
-    }
-}
-
-/* Sums of `size` products of numbers in [-1, 1]: rounding is at most size * eps * their magnitude; with
- * random signs far less, so a wrong tap is seen. */
-static bool close_enough(const char *what, const float *got, const double *want, size_t count, double size)
-{
-    const double bound = 1e-7 * (size + 8.0);
-
-    for (size_t i = 0; i < count; i++) {
-        if (!(fabs((double)got[i] - want[i]) <= bound)) {
-            fprintf(stderr, "%s[%zu]: %.9g instead of %.9g (bound %g)\n", what, i, (double)got[i], want[i],
-                    bound);
-            return false;
-        }
-    }
-    return true;
-}
+#include "tests/kernels/conv_layer.h"
 
 static bool layer_is_right(layer_t *l)
 {
-    return close_enough("y", l->y, l->y_want, l->y_count, l->y_size) &&
-           close_enough("dx", l->dx, l->dx_want, l->x_count, l->dx_size) &&
-           close_enough("dw", l->dw, l->dw_want, l->w_count, l->dw_size) &&
-           close_enough("db", l->db, l->db_want, l->s.out_c, l->db_size);
-}
-
-static ddp_conv2d_args_t forward_args(const layer_t *l)
-{
-    return (ddp_conv2d_args_t){
-        .shape = l->s, .x = l->x, .w = l->w, .bias = l->bias, .y = l->y, .scratch = l->scratch};
-}
-
-static ddp_conv2d_backward_args_t backward_args(const layer_t *l)
-{
-    return (ddp_conv2d_backward_args_t){.shape   = l->s,
-                                        .x       = l->x,
-                                        .w       = l->w,
-                                        .dy      = l->dy,
-                                        .dx      = l->dx,
-                                        .dw      = l->dw,
-                                        .db      = l->db,
-                                        .scratch = l->scratch};
+    return layer_close_enough("y", l->y, l->y_want, l->y_count, l->y_size) &&
+           layer_close_enough("dx", l->dx, l->dx_want, l->x_count, l->dx_size) &&
+           layer_close_enough("dw", l->dw, l->dw_want, l->w_count, l->dw_size) &&
+           layer_close_enough("db", l->db, l->db_want, l->s.out_c, l->db_size);
 }
 
 static void check_layer(ddp_stream_t *stream, ddp_conv2d_shape_t shape)
 {
-    layer_t                    l;
-    ddp_conv2d_args_t          forward;
-    ddp_conv2d_backward_args_t backward;
+    layer_t l;
 
     layer_open(&l, stream, shape);
-    forward  = forward_args(&l);
-    backward = backward_args(&l);
-    plain_loop(&l, true);
-    ddp_assert_ok(ddp_op_conv2d(stream, &forward));
-    ddp_assert_ok(ddp_op_conv2d_backward(stream, &backward));
-    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+    layer_plain_loop(&l, true);
+    layer_run(stream, &l);
     ck_assert_msg(layer_is_right(&l), "%zux%zux%zu -> %zu, kernel %zux%zu, stride %zu, pad %zu", shape.in_h,
                   shape.in_w, shape.in_c, shape.out_c, shape.kernel_h, shape.kernel_w, shape.stride,
                   shape.pad);
@@ -194,27 +59,6 @@ START_TEST(layers_as_networks_have_them_equal_the_plain_loop)
 }
 END_TEST
 
-/* All numbers are multiples of 1/8 or small integers, so that differences of the loss are exact. */
-static void make_coarse(float *x, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        x[i] = (float)((int)(x[i] * 8.0F)) / 8.0F;
-    }
-}
-
-static double loss_of(ddp_stream_t *stream, const layer_t *l)
-{
-    const ddp_conv2d_args_t forward = forward_args(l);
-    double                  loss    = 0.0;
-
-    ddp_assert_ok(ddp_op_conv2d(stream, &forward));
-    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
-    for (size_t i = 0; i < l->y_count; i++) {
-        loss += (double)l->y[i] * (double)l->dy[i];
-    }
-    return loss;
-}
-
 /* The loss sum(y * dy) is linear in each operand: with exact numbers a difference is the derivative. */
 static bool differences_agree(ddp_stream_t *stream, layer_t *l, float *operand, const float *gradient,
                               size_t count)
@@ -223,10 +67,10 @@ static bool differences_agree(ddp_stream_t *stream, layer_t *l, float *operand, 
 
     for (size_t i = 0; i < count; i += 1 + count / 50) {
         const float  before = operand[i];
-        const double loss   = loss_of(stream, l);
+        const double loss   = layer_loss(stream, l);
 
         operand[i] = before + 1.0F;
-        agree      = agree && loss_of(stream, l) - loss == (double)gradient[i];
+        agree      = agree && layer_loss(stream, l) - loss == (double)gradient[i];
         operand[i] = before;
     }
     return agree;
@@ -240,11 +84,8 @@ START_TEST(gradients_are_the_differences_of_the_forward_pass)
 
     for (size_t stride = 1; stride <= 2; stride++) {
         layer_open(&l, stream, (ddp_conv2d_shape_t)SHAPE(2, 7, 6, 3, 18, 3, 2, stride, 1));
-        make_coarse(l.x, l.x_count);
-        make_coarse(l.w, l.w_count);
-        make_coarse(l.dy, l.y_count);
-        make_coarse(l.bias, l.s.out_c);
-        backward = backward_args(&l);
+        layer_make_coarse(&l);
+        backward = layer_backward(&l);
         ddp_assert_ok(ddp_op_conv2d_backward(stream, &backward));
         ck_assert(differences_agree(stream, &l, l.x, l.dx, l.x_count));
         ck_assert(differences_agree(stream, &l, l.w, l.dw, l.w_count));
@@ -263,16 +104,16 @@ START_TEST(relu_is_fused_and_the_bias_may_be_absent)
 
     for (int bias = 0; bias < 2; bias++) {
         layer_open(&l, stream, (ddp_conv2d_shape_t)SHAPE(2, 8, 8, 4, 19, 3, 3, 1, 1));
-        plain_loop(&l, bias == 1);
+        layer_plain_loop(&l, bias == 1);
         for (size_t i = 0; i < l.y_count; i++) {
             l.y_want[i] = l.y_want[i] > 0.0 ? l.y_want[i] : 0.0;
         }
-        forward      = forward_args(&l);
+        forward      = layer_forward(&l);
         forward.act  = DDP_ACT_RELU;
         forward.bias = bias == 1 ? l.bias : NULL;
         ddp_assert_ok(ddp_op_conv2d(stream, &forward));
         ddp_assert_ok(ddp_stream_synchronize(stream, -1));
-        ck_assert(close_enough("y", l.y, l.y_want, l.y_count, l.y_size));
+        ck_assert(layer_close_enough("y", l.y, l.y_want, l.y_count, l.y_size));
         layer_close(&l);
     }
     fixture_close(stream);
@@ -287,7 +128,7 @@ START_TEST(gradients_are_added_where_asked_and_left_out_where_null)
 
     for (size_t stride = 1; stride <= 2; stride++) {
         layer_open(&l, stream, (ddp_conv2d_shape_t)SHAPE(2, 6, 9, 5, 11, 1, 3, stride, 1));
-        plain_loop(&l, true);
+        layer_plain_loop(&l, true);
         for (size_t i = 0; i < l.x_count; i++) {
             l.dx[i] = 0.5F;
             l.dx_want[i] += 0.5;
@@ -301,7 +142,7 @@ START_TEST(gradients_are_added_where_asked_and_left_out_where_null)
             l.db_want[i] += 3.0;
         }
         for (int part = 0; part < 3; part++) { /* one gradient at a time, with only what it needs */
-            backward    = backward_args(&l);
+            backward    = layer_backward(&l);
             backward.dx = part == 0 ? l.dx : NULL;
             backward.dw = part == 1 ? l.dw : NULL;
             backward.db = part == 2 ? l.db : NULL;
@@ -312,9 +153,9 @@ START_TEST(gradients_are_added_where_asked_and_left_out_where_null)
             ddp_assert_ok(ddp_op_conv2d_backward(stream, &backward));
         }
         ddp_assert_ok(ddp_stream_synchronize(stream, -1));
-        ck_assert(close_enough("dx", l.dx, l.dx_want, l.x_count, l.dx_size));
-        ck_assert(close_enough("dw", l.dw, l.dw_want, l.w_count, l.dw_size));
-        ck_assert(close_enough("db", l.db, l.db_want, l.s.out_c, l.db_size));
+        ck_assert(layer_close_enough("dx", l.dx, l.dx_want, l.x_count, l.dx_size));
+        ck_assert(layer_close_enough("dw", l.dw, l.dw_want, l.w_count, l.dw_size));
+        ck_assert(layer_close_enough("db", l.db, l.db_want, l.s.out_c, l.db_size));
         layer_close(&l);
     }
     fixture_close(stream);
@@ -331,13 +172,7 @@ START_TEST(the_bits_depend_on_the_arguments_alone)
     layer_open(&first, stream, shape);
     layer_open(&second, stream, shape);
     for (int pass = 0; pass < 2; pass++) {
-        layer_t                         *l        = pass == 0 ? &first : &second;
-        const ddp_conv2d_args_t          forward  = forward_args(l);
-        const ddp_conv2d_backward_args_t backward = backward_args(l);
-
-        ddp_assert_ok(ddp_op_conv2d(stream, &forward));
-        ddp_assert_ok(ddp_op_conv2d_backward(stream, &backward));
-        ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+        layer_run(stream, pass == 0 ? &first : &second);
         memcpy(second.scratch, first.scratch, 256); /* what an earlier call left behind does not matter */
     }
     ck_assert_mem_eq(first.y, second.y, first.y_count * sizeof(float));
