@@ -82,16 +82,34 @@ typedef struct ddp_act_backward_args {
 DDP_API ddp_status_t ddp_op_act_backward(ddp_stream_t                  *stream,
                                          const ddp_act_backward_args_t *args) DDP_NODISCARD;
 
+/**
+ * How a 2-d convolution is computed. Winograd's F(2x2, 3x3) and F(4x4, 3x3) need 2.25 and 4 times fewer
+ * multiplications than direct; with F(4x4) results differ by about 10 times as much in the last bits. Either
+ * needs a kernel of 3x3, stride 1 and at least 16 channels on both sides; other shapes are direct whatever is
+ * asked for. AUTO: F(4x4) where it saves at least half of the multiplications (small images fill no tile).
+ */
+typedef enum ddp_conv_algo {
+    DDP_CONV_AUTO      = 0,
+    DDP_CONV_DIRECT    = 1,
+    DDP_CONV_WINOGRAD2 = 2,
+    DDP_CONV_WINOGRAD4 = 3
+} ddp_conv_algo_t;
+
 /** Geometry of a 2-d convolution. Weights are PyTorch's [out, in, kernel_h, kernel_w]. */
 typedef struct ddp_conv2d_shape {
     size_t n, in_h, in_w, in_c;
     size_t out_c, kernel_h, kernel_w;
     size_t stride, pad;  /* both axes */
     size_t out_h, out_w; /* filled by ddp_conv2d_shape_fill() */
+
+    ddp_conv_algo_t algo; /* the same in forward and backward is usual, not needed */
 } ddp_conv2d_shape_t;
 /** Compute out_h, out_w = floor((in + 2 pad - kernel) / stride) + 1. @return DDP_ERR_INVALID_ARG: zero or
  * kernel > padded image */
 DDP_API ddp_status_t ddp_conv2d_shape_fill(ddp_conv2d_shape_t *shape) DDP_NODISCARD;
+/** @return what the operations use for this (filled) shape, never AUTO. Depends on the shape without n, not
+ * on the device. */
+DDP_API ddp_conv_algo_t ddp_conv2d_algo(const ddp_conv2d_shape_t *shape);
 /** Scratch that forward and both backward operations need, bytes (the largest of them). */
 DDP_API size_t ddp_conv2d_scratch_bytes(const ddp_device_t *device, const ddp_conv2d_shape_t *shape);
 

@@ -87,12 +87,36 @@ out:
     return status;
 }
 
+/* Multiplications of one pair of channels for an image: F(m x m) has (m + 2)^2 for each tile. */
+static double winograd_cost(const ddp_conv2d_shape_t *s, size_t m)
+{
+    const size_t down   = (s->out_h + m - 1) / m;
+    const size_t across = (s->out_w + m - 1) / m;
+
+    return (double)down * (double)across * (double)((m + 2) * (m + 2));
+}
+
+ddp_conv_algo_t ddp_conv2d_algo(const ddp_conv2d_shape_t *s)
+{
+    const double direct = 9.0 * (double)s->out_h * (double)s->out_w;
+
+    if (s->kernel_h != 3 || s->kernel_w != 3 || s->stride != 1 || s->in_c < 16 || s->out_c < 16) {
+        return DDP_CONV_DIRECT;
+    }
+    if (s->algo != DDP_CONV_AUTO) {
+        return s->algo;
+    }
+    return 2.0 * winograd_cost(s, 4) <= direct ? DDP_CONV_WINOGRAD4 : DDP_CONV_DIRECT;
+}
+
 ddp_status_t ddp_check_conv2d_shape(const ddp_conv2d_shape_t *shape)
 {
     ddp_status_t       status = DDP_OK;
     ddp_conv2d_shape_t s      = *shape;
 
     DDP_TRY(ddp_conv2d_shape_fill(&s));
+    DDP_REQUIRE((unsigned)s.algo <= DDP_CONV_WINOGRAD4, DDP_ERR_INVALID_ARG,
+                "conv2d: algorithm %d is not known", (int)s.algo);
     DDP_REQUIRE(s.out_h == shape->out_h && s.out_w == shape->out_w, DDP_ERR_INVALID_ARG,
                 "conv2d: output is %zux%zu, not %zux%zu; call ddp_conv2d_shape_fill()", s.out_h, s.out_w,
                 shape->out_h, shape->out_w);

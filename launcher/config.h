@@ -32,6 +32,7 @@ typedef struct ddp_config {
         size_t n_hidden;
         size_t hidden[DDP_MLP_MAX_HIDDEN];
         double dropout;
+        int    conv; /* ddp_conv_algo_t */
     } model;
     struct {
         int      kind; /* ddp_data_kind_t or DDP_CONFIG_DATA_AUTO */

@@ -20,14 +20,18 @@
 #section, #name, KEY_CHOICE, AT(section.name), value, 0, 0, false, false, choices, "", only, help    \
     }
 
-/* The table. Choices stand in the order of their enums: nn/model.h, io/dataset.h, kernels/optim.h,
- * nn/schedule.h, ddp/reducer.h. */
+/* The table. Choices stand in the order of their enums: nn/model.h, kernels/ops.h, io/dataset.h,
+ * kernels/optim.h, nn/schedule.h, ddp/reducer.h. */
 const ddp_key_t ddp_keys[] = {
     CHOICE(model, kind, "cnn", "mlp|cnn", NULL,
            "cnn: two 3x3 convolutions and two full layers; mlp: full layers"),
     {"model", "hidden", KEY_SIZES, AT(model.hidden), "[512, 512]", 1, 65536, false, false, NULL, "",
      "model.kind=mlp", "widths of the hidden layers, at most 16"},
     FRACTION(model, dropout, "0", NULL, "share of activations dropped in training"),
+    CHOICE(
+        model, conv, "auto", "auto|direct|winograd2|winograd4", NULL,
+        "3x3 convolutions of stride 1 with at least 16 channels: direct, or by Winograd in tiles of 2x2 or "
+        "4x4, with 2.25 or 4 times fewer multiplications; auto: 4x4 where it saves half of them"),
 
     CHOICE(data, kind, "auto", "fashion-mnist|idx|shapes|cifar10|cifar100|auto", NULL,
            "auto: idx where path is set, else fashion-mnist where it is installed, else shapes (drawn)"),

@@ -151,7 +151,8 @@ static ddp_status_t create_model(ddp_run_t *run)
                                         .channels = info->channels,
                                         .classes  = info->classes > more ? info->classes : more,
                                         .n_hidden = config->model.n_hidden,
-                                        .dropout  = (float)config->model.dropout};
+                                        .dropout  = (float)config->model.dropout,
+                                        .conv     = (ddp_conv_algo_t)config->model.conv};
 
     memcpy(model.hidden, config->model.hidden, sizeof(model.hidden));
     DDP_TRY(ddp_params_create(&run->params));

@@ -20,7 +20,7 @@ extern "C" {
  * last are rows. */
 DDP_API ddp_status_t ddp_nn_linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
                                    ddp_act_t act, ddp_tensor_t **y_p) DDP_NODISCARD;
-/** Images NHWC; W [out_c, in_c, k_h, k_w]; act NONE or RELU. */
+/** Images NHWC; W [out_c, in_c, k_h, k_w]; act NONE or RELU. ddp_tape_set_conv() says how it is computed. */
 DDP_API ddp_status_t ddp_nn_conv2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
                                    size_t stride, size_t pad, ddp_act_t act,
                                    ddp_tensor_t **y_p) DDP_NODISCARD;

@@ -24,6 +24,8 @@ static ddp_status_t check_config(const ddp_model_config_t *config)
     DDP_REQUIRE(config->classes > 0, DDP_ERR_CONFIG, "model: no classes");
     DDP_REQUIRE(config->dropout >= 0.0F && config->dropout < 1.0F, DDP_ERR_CONFIG,
                 "model: dropout %g is not in [0, 1)", (double)config->dropout);
+    DDP_REQUIRE((unsigned)config->conv <= DDP_CONV_WINOGRAD4, DDP_ERR_CONFIG,
+                "model: convolution algorithm %d is not known", (int)config->conv);
     DDP_REQUIRE(config->n_hidden <= DDP_MLP_MAX_HIDDEN, DDP_ERR_CONFIG,
                 "model: %zu hidden layers, at most %d are possible", config->n_hidden, DDP_MLP_MAX_HIDDEN);
 out:
@@ -66,6 +68,7 @@ ddp_status_t ddp_model_forward(ddp_model_t *model, ddp_tape_t *tape, ddp_tensor_
                     x->shape[3] == config->channels,
                 DDP_ERR_INVALID_ARG, "model: made for images of [n, %zu, %zu, %zu], given %s", config->height,
                 config->width, config->channels, ddp_shape_text(x->ndim, x->shape, text));
+    ddp_tape_set_conv(tape, config->conv);
     DDP_TRY(model->ops->forward(model, tape, x, logits_p));
 out:
     return status;

@@ -18,6 +18,8 @@ typedef struct ddp_model_config {
     size_t           n_hidden;                         /* mlp: hidden layers; 0: one linear layer */
     size_t           hidden[DDP_MLP_MAX_HIDDEN];
     float            dropout; /* mlp: after each hidden layer; cnn: before the last layer */
+
+    ddp_conv_algo_t conv; /* of all convolutions; AUTO is the usual */
 } ddp_model_config_t;
 
 typedef struct ddp_model ddp_model_t;

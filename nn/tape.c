@@ -68,6 +68,11 @@ void ddp_tape_set_ready(ddp_tape_t *tape, ddp_tape_ready_fn_t *ready, void *ctx)
     tape->ready_ctx = ctx;
 }
 
+void ddp_tape_set_conv(ddp_tape_t *tape, ddp_conv_algo_t algo)
+{
+    tape->conv = algo;
+}
+
 ddp_status_t ddp_tape_begin(ddp_tape_t *tape, const ddp_tape_begin_t *begin)
 {
     tape->begin          = *begin;

@@ -57,6 +57,8 @@ DDP_API ddp_status_t ddp_tape_create(const ddp_tape_params_t *params, ddp_tape_t
 DDP_API void         ddp_tape_destroy(ddp_tape_t **tape_p);
 /** Whom to tell in backward; NULL: nobody. */
 DDP_API void ddp_tape_set_ready(ddp_tape_t *tape, ddp_tape_ready_fn_t *ready, void *ctx);
+/** How the convolutions of the next forward are computed (kernels/ops.h); at first DDP_CONV_AUTO. */
+DDP_API void ddp_tape_set_conv(ddp_tape_t *tape, ddp_conv_algo_t algo);
 
 /** One micro-batch's circumstances. */
 typedef struct ddp_tape_begin {

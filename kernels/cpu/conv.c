@@ -1,10 +1,11 @@
 /*
- * 2-d convolution, direct: an image is a matrix whose rows overlap, so all three products of a layer run on
- * the image itself (in a frame of zeros, in cache), without im2col.
+ * 2-d convolution. Direct: an image is a matrix whose rows overlap, so all three products of a layer run on
+ * the image itself (in a frame of zeros, in cache), without im2col. Winograd: conv_winograd.c.
  */
 #include <string.h>
 
 #include "kernels/cpu/conv_internal.h"
+#include "kernels/cpu/conv_winograd_internal.h"
 #include "kernels/cpu/kernels.h"
 
 /* Where things lie in the caller's scratch; pieces start at multiples of a cache line. */
@@ -13,7 +14,7 @@ typedef struct plan {
     ddp_conv_frame_t dy;      /* output gradient for the data gradient: zeros where taps reach outside */
     ddp_conv_frame_t columns; /* output gradient for the weight gradient: whole vectors of channels */
     bool             copies_x, copies_dy, copies_columns; /* else the caller's memory has that form already */
-    size_t           x_at, dy_at, columns_at, forward_at, classes_at, dw_at, db_at, floats;
+    size_t           x_at, dy_at, columns_at, forward_at, classes_at, dw_at, floats;
 } plan_t;
 
 static size_t smallest_after(size_t have, size_t want)
@@ -58,13 +59,20 @@ static plan_t plan_make(const ddp_conv2d_shape_t *s)
     p.forward_at     = place(&p, taps * s->in_c * conv_round(s->out_c));
     p.dw_at          = p.forward_at; /* forward's weights and the gradient are never needed together */
     p.classes_at     = place(&p, taps * s->out_c * conv_round(s->in_c));
-    p.db_at          = place(&p, conv_round(s->out_c));
     return p;
+}
+
+static bool is_direct(const ddp_conv2d_shape_t *shape)
+{
+    return ddp_conv2d_algo(shape) == DDP_CONV_DIRECT;
 }
 
 size_t DDP_ISA_NAME(conv2d_scratch_bytes)(const ddp_conv2d_shape_t *shape)
 {
-    return plan_make(shape).floats * sizeof(float);
+    const size_t floats =
+        is_direct(shape) ? plan_make(shape).floats : DDP_ISA_NAME(conv_winograd_scratch_floats)(shape);
+
+    return floats * sizeof(float);
 }
 
 /* The image in the form a product wants: in place, or copied into its frame. */
@@ -77,7 +85,7 @@ static const float *in_frame(const ddp_conv_frame_t *frame, bool copies, const f
     return framed;
 }
 
-ddp_status_t DDP_ISA_NAME(conv2d)(const ddp_conv2d_args_t *args)
+static void run_forward(const ddp_conv2d_args_t *args)
 {
     const ddp_conv2d_shape_t *s       = &args->shape;
     const plan_t              plan    = plan_make(s);
@@ -102,9 +110,6 @@ ddp_status_t DDP_ISA_NAME(conv2d)(const ddp_conv2d_args_t *args)
                                          .bias      = args->bias,
                                          .relu      = args->act == DDP_ACT_RELU};
 
-    if (s->n == 0) {
-        return DDP_OK;
-    }
     if (s->kernel_h == 1 && s->kernel_w == 1 && s->stride == 1 && s->pad == 0) { /* rows follow each other */
         product.m *= s->out_h;
         product.repeats = 1;
@@ -118,6 +123,18 @@ ddp_status_t DDP_ISA_NAME(conv2d)(const ddp_conv2d_args_t *args)
         product.c = args->y + i * s->out_h * s->out_w * s->out_c;
         DDP_ISA_NAME(conv_product)(&product);
         ddp_cpu_progress_point();
+    }
+}
+
+ddp_status_t DDP_ISA_NAME(conv2d)(const ddp_conv2d_args_t *args)
+{
+    if (args->shape.n == 0) {
+        return DDP_OK;
+    }
+    if (is_direct(&args->shape)) {
+        run_forward(args);
+    } else {
+        DDP_ISA_NAME(conv_winograd)(args);
     }
     return DDP_OK;
 }
@@ -227,11 +244,11 @@ static void run_dw(const ddp_conv2d_backward_args_t *args, const plan_t *plan)
     DDP_ISA_NAME(conv_unpack)(s, scratch + plan->dw_at, args->dw, args->accumulate_dw);
 }
 
-/* Sums per image, then over images: float32 keeps enough of either. */
-static void run_db(const ddp_conv2d_backward_args_t *args, const plan_t *plan)
+/* Sums per image, then over images: float32 keeps enough of either. Comes last and has all scratch. */
+static void run_db(const ddp_conv2d_backward_args_t *args)
 {
     const ddp_conv2d_shape_t *s      = &args->shape;
-    float                    *total  = (float *)args->scratch + plan->db_at;
+    float                    *total  = args->scratch;
     const size_t              pixels = s->out_h * s->out_w;
 
     memset(total, 0, conv_round(s->out_c) * sizeof(float));
@@ -266,22 +283,31 @@ static void run_empty(const ddp_conv2d_backward_args_t *args)
 }
 
 /* dx first: once dw is there, its owner may change w. */
-ddp_status_t DDP_ISA_NAME(conv2d_backward)(const ddp_conv2d_backward_args_t *args)
+static void run_direct(const ddp_conv2d_backward_args_t *args)
 {
     const plan_t plan = plan_make(&args->shape);
 
-    if (args->shape.n == 0) {
-        run_empty(args);
-        return DDP_OK;
-    }
     if (args->dx != NULL) {
         run_dx(args, &plan);
     }
     if (args->dw != NULL) {
         run_dw(args, &plan);
     }
+}
+
+ddp_status_t DDP_ISA_NAME(conv2d_backward)(const ddp_conv2d_backward_args_t *args)
+{
+    if (args->shape.n == 0) {
+        run_empty(args);
+        return DDP_OK;
+    }
+    if (is_direct(&args->shape)) {
+        run_direct(args);
+    } else if (args->dx != NULL || args->dw != NULL) {
+        DDP_ISA_NAME(conv_winograd_backward)(args);
+    }
     if (args->db != NULL) {
-        run_db(args, &plan);
+        run_db(args);
     }
     return DDP_OK;
 }

@@ -12,6 +12,7 @@ static void check_layer(ddp_stream_t *stream, ddp_conv2d_shape_t shape)
 {
     layer_t l;
 
+    shape.algo = DDP_CONV_DIRECT; /* the others: test_conv_winograd.c */
     layer_open(&l, stream, shape);
     layer_plain_loop(&l, true);
     layer_run(stream, &l);

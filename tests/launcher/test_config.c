@@ -75,6 +75,7 @@ START_TEST(defaults_are_those_of_the_design)
 
     ddp_config_defaults(&config);
     ck_assert_int_eq(config.model.kind, DDP_MODEL_CNN);
+    ck_assert_int_eq(config.model.conv, DDP_CONV_AUTO);
     ck_assert_uint_eq(config.model.n_hidden, 2);
     ck_assert_uint_eq(config.model.hidden[1], 512);
     ck_assert_uint_eq(config.train.epochs, 3);
@@ -91,16 +92,18 @@ START_TEST(a_file_changes_the_keys_it_has_and_no_others)
     ddp_config_t config;
     ddp_config_t wanted;
 
-    ddp_assert_ok(load(&config,
-                       "# comment\nmodel: {kind: mlp, hidden: [64, 32, 16]}\ntrain:\n  batch: 512 # more\n"
-                       "optimizer:\n  lr: 2.5e-3\n  kind: sgd\n  nesterov: true\ndata:\n"
-                       "  path: \"/a b/c's\"\nddp: {average: ranks}\n"));
+    ddp_assert_ok(load(
+        &config,
+        "# comment\nmodel: {kind: mlp, hidden: [64, 32, 16], conv: winograd2}\ntrain:\n  batch: 512 # more\n"
+        "optimizer:\n  lr: 2.5e-3\n  kind: sgd\n  nesterov: true\ndata:\n"
+        "  path: \"/a b/c's\"\nddp: {average: ranks}\n"));
     ddp_config_defaults(&wanted);
     wanted.model.kind         = DDP_MODEL_MLP;
     wanted.model.n_hidden     = 3;
     wanted.model.hidden[0]    = 64;
     wanted.model.hidden[1]    = 32;
     wanted.model.hidden[2]    = 16;
+    wanted.model.conv         = DDP_CONV_WINOGRAD2;
     wanted.train.batch        = 512;
     wanted.optimizer.lr       = 2.5e-3;
     wanted.optimizer.kind     = DDP_OPTIM_SGD;

@@ -122,6 +122,49 @@ START_TEST(the_cnn_is_the_network_it_is_described_as)
 }
 END_TEST
 
+/** Logits of the cnn, as computed with `conv`. */
+static void logits_with(ddp_conv_algo_t conv, float *logits)
+{
+    const ddp_tape_begin_t begin  = {.training = false};
+    ddp_model_config_t     config = cnn_config;
+    float                  images[2 * 5 * 9 * 2];
+    nn_world_t             world;
+    ddp_model_t           *model = NULL;
+    ddp_tensor_t          *x = NULL, *y = NULL;
+
+    config.conv = conv;
+    nn_noise(images, sizeof(images) / sizeof(images[0]), 5);
+    nn_world_open(&world, ddp_isa_detect());
+    ck_assert_int_eq(ddp_model_create(&config, world.params, &model), DDP_OK);
+    nn_world_start(&world, 7);
+    ck_assert_int_eq(ddp_tape_begin(world.tape, &begin), DDP_OK);
+    ck_assert_int_eq(ddp_tape_input(world.tape, images, 4, cnn.shape, &x), DDP_OK);
+    ck_assert_int_eq(ddp_model_forward(model, world.tape, x, &y), DDP_OK);
+    nn_world_wait(&world);
+    ck_assert_uint_eq(y->count, 6);
+    memcpy(logits, y->data, 6 * sizeof(float));
+    ddp_model_destroy(&model);
+    nn_world_close(&world);
+}
+
+/* conv2 sees 2x4 pixels and 32 channels: the last bits tell the algorithms apart. */
+START_TEST(the_configuration_says_how_convolutions_are_computed)
+{
+    float logits[DDP_CONV_WINOGRAD4 + 1][6];
+
+    for (int conv = DDP_CONV_AUTO; conv <= DDP_CONV_WINOGRAD4; conv++) {
+        logits_with((ddp_conv_algo_t)conv, logits[conv]);
+    }
+    ck_assert_mem_eq(logits[DDP_CONV_AUTO], logits[DDP_CONV_WINOGRAD4], sizeof(logits[0]));
+    ck_assert_mem_ne(logits[DDP_CONV_DIRECT], logits[DDP_CONV_WINOGRAD4], sizeof(logits[0]));
+    ck_assert_mem_ne(logits[DDP_CONV_DIRECT], logits[DDP_CONV_WINOGRAD2], sizeof(logits[0]));
+    ck_assert_mem_ne(logits[DDP_CONV_WINOGRAD2], logits[DDP_CONV_WINOGRAD4], sizeof(logits[0]));
+    for (int i = 0; i < 6; i++) {
+        ck_assert(fabsf(logits[DDP_CONV_DIRECT][i] - logits[DDP_CONV_WINOGRAD4][i]) < 1e-5F);
+    }
+}
+END_TEST
+
 /* Names and shapes of named_parameters() of the PyTorch modules in tests/data/make_training.py, for 28x28. */
 START_TEST(the_cnn_has_the_names_and_shapes_of_a_pytorch_module)
 {
@@ -236,6 +279,9 @@ START_TEST(configurations_that_make_no_model_are_refused)
     config      = mlp_config;
     config.kind = (ddp_model_kind_t)7;
     expect_refused(config, "model: kind 7 is not known");
+    config      = cnn_config;
+    config.conv = (ddp_conv_algo_t)4;
+    expect_refused(config, "model: convolution algorithm 4 is not known");
 }
 END_TEST
 
@@ -269,6 +315,7 @@ int main(void)
     tcase_add_test(tcase, gradients_of_the_cnn_equal_differences_on_every_instruction_set);
     tcase_add_test(tcase, the_mlp_is_the_network_it_is_described_as);
     tcase_add_test(tcase, the_cnn_is_the_network_it_is_described_as);
+    tcase_add_test(tcase, the_configuration_says_how_convolutions_are_computed);
     tcase_add_test(tcase, the_cnn_has_the_names_and_shapes_of_a_pytorch_module);
     tcase_add_test(tcase, the_layer_table_counts_all_parameters);
     tcase_add_test(tcase, an_mlp_without_hidden_layers_is_one_linear_layer);
