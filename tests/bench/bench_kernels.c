@@ -1,5 +1,6 @@
 /*
- * Rates of the matrix product, alternately with serial OpenBLAS in one process, and of the convolution.
+ * Rates of the matrix product, alternately with serial OpenBLAS in one process, and of the convolution, by
+ * algorithm in turns; rates of all algorithms are those of the multiplications that direct needs.
  * Usage: bench_kernels [gemm|conv] [rounds]. DDP_ISA chooses the instruction set. Pin it to a core: taskset
  * -c 1.
  */
@@ -122,49 +123,85 @@ static void bench_gemm(lab_t *lab, size_t m, size_t n, size_t k, const char *kin
     give_back(lab, c);
 }
 
-static void bench_conv(lab_t *lab, ddp_conv2d_shape_t s)
-{
-    static double              forward[MAX_ROUNDS];
-    static double              backward[MAX_ROUNDS];
-    double                     flop;
-    float                     *x, *w, *y, *dx, *dw, *bias, *scratch;
+#define N_ALGOS (DDP_CONV_WINOGRAD4 + 1)
+
+/* A layer with its operands, and the times of each algorithm, ns. */
+typedef struct conv {
     ddp_conv2d_args_t          f;
     ddp_conv2d_backward_args_t b;
+    double                     forward[N_ALGOS][MAX_ROUNDS];
+    double                     backward[N_ALGOS][MAX_ROUNDS];
+} conv_t;
+
+/* Ratio "direct / this" of minima: the best is little disturbed by other programs. */
+static void print_conv(lab_t *lab, conv_t *conv, const char *name, int algo)
+{
+    const ddp_conv2d_shape_t *s = &conv->f.shape;
+    const double              flop =
+        2.0 * (double)(s->n * s->out_h * s->out_w * s->out_c) * (double)(s->kernel_h * s->kernel_w * s->in_c);
+    const double t = median(conv->forward[algo], lab->rounds);
+    const double u = median(conv->backward[algo], lab->rounds);
+
+    printf("conv %3zux%-3zu %3zu -> %3zu, %zux%zu stride %zu, %3zu images, %-9s   forward %7.3f ms (%5.1f "
+           "GFLOP/s, %.2f)   backward %7.3f ms (%5.1f, %.2f)\n",
+           s->in_h, s->in_w, s->in_c, s->out_c, s->kernel_h, s->kernel_w, s->stride, s->n, name, t / 1e6,
+           flop / t, best(conv->forward[DDP_CONV_DIRECT]) / best(conv->forward[algo]), u / 1e6,
+           (conv->b.dx != NULL ? 2.0 : 1.0) * flop / u,
+           best(conv->backward[DDP_CONV_DIRECT]) / best(conv->backward[algo]));
+}
+
+/* One round of `algo`; r < 0 is not kept. */
+static void run_conv(lab_t *lab, conv_t *conv, int algo, int r)
+{
+    const int64_t start = ddp_clock_ns();
+    int64_t       middle;
+
+    conv->f.shape.algo = conv->b.shape.algo = (ddp_conv_algo_t)algo;
+    must(ddp_op_conv2d(lab->stream, &conv->f));
+    middle = ddp_clock_ns();
+    must(ddp_op_conv2d_backward(lab->stream, &conv->b));
+    if (r >= 0) {
+        conv->forward[algo][r]  = (double)(middle - start);
+        conv->backward[algo][r] = (double)(ddp_clock_ns() - middle);
+    }
+}
+
+static void bench_conv(lab_t *lab, ddp_conv2d_shape_t s)
+{
+    static const char *const names[N_ALGOS] = {"auto", "direct", "winograd2", "winograd4"};
+    static conv_t            conv;
+    float                   *x, *w, *y, *dx, *dw, *bias, *scratch;
+    size_t                   bytes = 0;
+    int                      last  = DDP_CONV_WINOGRAD4;
 
     must(ddp_conv2d_shape_fill(&s));
-    flop    = 2.0 * (double)(s.n * s.out_h * s.out_w * s.out_c) * (double)(s.kernel_h * s.kernel_w * s.in_c);
+    for (int algo = DDP_CONV_DIRECT; algo < N_ALGOS; algo++) {
+        s.algo = (ddp_conv_algo_t)algo;
+        if (ddp_conv2d_scratch_bytes(lab->device, &s) > bytes) {
+            bytes = ddp_conv2d_scratch_bytes(lab->device, &s);
+        }
+    }
+    if (ddp_conv2d_algo(&s) == DDP_CONV_DIRECT) {
+        last = DDP_CONV_DIRECT;
+    }
     x       = floats(lab, s.n * s.in_h * s.in_w * s.in_c);
     dx      = floats(lab, s.n * s.in_h * s.in_w * s.in_c);
     w       = floats(lab, s.out_c * s.in_c * s.kernel_h * s.kernel_w);
     dw      = floats(lab, s.out_c * s.in_c * s.kernel_h * s.kernel_w);
     bias    = floats(lab, s.out_c);
     y       = floats(lab, s.n * s.out_h * s.out_w * s.out_c);
-    scratch = floats(lab, ddp_conv2d_scratch_bytes(lab->device, &s) / sizeof(float));
-    f       = (ddp_conv2d_args_t){
-              .shape = s, .x = x, .w = w, .bias = bias, .act = DDP_ACT_RELU, .y = y, .scratch = scratch};
-    b = (ddp_conv2d_backward_args_t){
+    scratch = floats(lab, bytes / sizeof(float));
+    conv.f  = (ddp_conv2d_args_t){
+         .shape = s, .x = x, .w = w, .bias = bias, .act = DDP_ACT_RELU, .y = y, .scratch = scratch};
+    conv.b = (ddp_conv2d_backward_args_t){
         .shape = s, .x = x, .w = w, .dy = y, .dx = s.in_c > 3 ? dx : NULL, .dw = dw, .scratch = scratch};
     for (int r = -2; r < lab->rounds; r++) {
-        const int64_t start = ddp_clock_ns();
-        int64_t       middle;
-
-        must(ddp_op_conv2d(lab->stream, &f));
-        middle = ddp_clock_ns();
-        must(ddp_op_conv2d_backward(lab->stream, &b));
-        if (r >= 0) {
-            forward[r]  = (double)(middle - start);
-            backward[r] = (double)(ddp_clock_ns() - middle);
+        for (int algo = DDP_CONV_DIRECT; algo <= last; algo++) {
+            run_conv(lab, &conv, algo, r);
         }
     }
-    {
-        const double t = median(forward, lab->rounds);
-        const double u = median(backward, lab->rounds);
-
-        printf("conv %3zux%-3zu %3zu -> %3zu, %zux%zu stride %zu, %3zu images   forward %7.3f ms (%5.1f "
-               "GFLOP/s)   "
-               "backward %7.3f ms (%5.1f)\n",
-               s.in_h, s.in_w, s.in_c, s.out_c, s.kernel_h, s.kernel_w, s.stride, s.n, t / 1e6, flop / t,
-               u / 1e6, (s.in_c > 3 ? 2.0 : 1.0) * flop / u);
+    for (int algo = DDP_CONV_DIRECT; algo <= last; algo++) { /* direct is sorted first */
+        print_conv(lab, &conv, names[algo], algo);
     }
     {
         float *all[] = {x, dx, w, dw, bias, y, scratch};
