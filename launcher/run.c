@@ -4,7 +4,18 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/log.h"
+
+ddp_status_t ddp_run_shared(const ddp_run_t *run, const char *label, size_t bytes, void **memory_p)
+{
+    ddp_status_t status = ddp_comm_shared(run->comm, label, bytes, memory_p);
+
+    if (status == DDP_OK) {
+        status = ddp_fault("run_shared", ddp_comm_rank(run->comm));
+    }
+    return ddp_comm_agree(run->comm, status);
+}
 
 static ddp_status_t create_comm(ddp_run_t *run)
 {
@@ -18,7 +29,7 @@ static ddp_status_t create_comm(ddp_run_t *run)
     if (ddp_comm_size(run->comm) > 1) {
         ddp_log_set_identity(ddp_comm_rank(run->comm), ddp_comm_host(run->comm, ddp_comm_rank(run->comm)));
     }
-    DDP_TRY(ddp_comm_shared(run->comm, "the end of the run", sizeof(*run->spoken), &spoken));
+    DDP_TRY(ddp_run_shared(run, "the end of the run", sizeof(*run->spoken), &spoken));
     run->spoken = spoken;
 out:
     return status;

@@ -87,6 +87,9 @@ ddp_status_t ddp_run_prepare(ddp_run_t *run, ddp_status_t early) DDP_NODISCARD;
 ddp_status_t ddp_run_setup(ddp_run_t *run) DDP_NODISCARD;
 /** Local: frees everything, in any state. */
 void ddp_run_teardown(ddp_run_t *run);
+/** ddp_comm_shared(), and an error on one machine is one on all. Collective. */
+ddp_status_t ddp_run_shared(const ddp_run_t *run, const char *label, size_t bytes,
+                            void **memory_p) DDP_NODISCARD;
 /** The reducer's parameters as the configuration has them; comm and compute as in `run`. */
 ddp_reducer_params_t ddp_run_reducer_params(const ddp_run_t *run);
 

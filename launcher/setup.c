@@ -35,8 +35,8 @@ static ddp_status_t load_data(ddp_run_t *run)
     double                    mean[16]    = {0};
     double                    std[16]     = {0};
 
-    DDP_TRY(ddp_comm_shared(run->comm, "training samples", info->memory_bytes, &train));
-    DDP_TRY(ddp_comm_shared(run->comm, "test samples", ddp_dataset_info(run->test)->memory_bytes, &test));
+    DDP_TRY(ddp_run_shared(run, "training samples", info->memory_bytes, &train));
+    DDP_TRY(ddp_run_shared(run, "test samples", ddp_dataset_info(run->test)->memory_bytes, &test));
     status = ddp_fault("data_load", ddp_comm_rank(run->comm));
     if (status == DDP_OK && rank == 0) {
         status = ddp_dataset_load(run->train, train);

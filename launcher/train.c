@@ -213,7 +213,8 @@ static ddp_status_t gather_memory(ddp_run_t *run, ddp_end_report_t *end)
     memory_use_t  mine   = {.pss_mb = own_pss_mb()};
     struct rusage usage;
 
-    DDP_REQUIRE(all != NULL, DDP_ERR_NO_MEMORY, "no memory for %d ranks", size);
+    status = all != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for %d ranks", size);
+    DDP_TRY(ddp_comm_agree(run->comm, status));
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
         mine.peak_rss_mb = (double)usage.ru_maxrss / 1024;
     }

@@ -327,7 +327,10 @@ ends()
     export DDP_FAULT=data_load:1
     ranks 3 1 $small
     says 'planted fault'
-    unset DDP_FAULT
+    export DDP_FAULT=run_shared:1 DDP_HOST_SHM=0 # the other machines have their memory
+    ranks 3 1 $small
+    says 'planted fault'
+    unset DDP_FAULT DDP_HOST_SHM
 
     endless 20
     start=$(date +%s)
