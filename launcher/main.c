@@ -125,8 +125,10 @@ int main(int argc, char **argv)
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
         _exit(EXIT_FAILURE);
     }
-    run.start_ns = ddp_clock_ns();
-    code         = train(&run, early, &may_finalize);
+    run.watchdog    = watchdog;
+    run.watchdog_ms = timeout_ms;
+    run.start_ns    = ddp_clock_ns();
+    code            = train(&run, early, &may_finalize);
     if (!may_finalize) {
         _exit(code); /* a peer is gone or does not answer: MPI_Finalize would wait for it */
     }

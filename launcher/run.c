@@ -25,7 +25,10 @@ static ddp_status_t create_comm(ddp_run_t *run)
 
     params.parent     = MPI_COMM_WORLD;
     params.timeout_ms = (int)(run->config.ddp.timeout_s * 1000);
-    DDP_TRY(ddp_comm_create(&params, &run->comm));
+    ddp_watchdog_arm(run->watchdog, "MPI_Comm_dup", run->watchdog_ms);
+    status = ddp_comm_create(&params, &run->comm);
+    ddp_watchdog_disarm(run->watchdog);
+    DDP_TRY(status);
     if (ddp_comm_size(run->comm) > 1) {
         ddp_log_set_identity(ddp_comm_rank(run->comm), ddp_comm_host(run->comm, ddp_comm_rank(run->comm)));
     }

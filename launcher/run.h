@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/watchdog.h"
 #include "ddp/comm.h"
 #include "ddp/trainer.h"
 #include "io/dataset.h"
@@ -53,6 +54,8 @@ typedef struct ddp_run {
     ddp_launch_t         launch;
     ddp_config_t         config;   /* resolved by set-up */
     int64_t              start_ns; /* when MPI_Init returned */
+    ddp_watchdog_t      *watchdog; /* borrowed: for calls of MPI that have no deadline */
+    int                  watchdog_ms;
     bool                 is_training;
 
     ddp_comm_t    *comm;   /* owned, as all that follows */

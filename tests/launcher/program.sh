@@ -350,6 +350,12 @@ ends()
     run 1 $mpirun -np 2 "$program" $small --set ddp.timeout_s=2 : -np 1 sleep 60
     says 'MPI_Init took more than 12 s'
     [ $(($(date +%s) - start)) -lt 30 ] || fail 'the end took more than 30 s'
+
+    # one that comes there, and then stays away
+    start=$(date +%s)
+    run 1 $mpirun -np 2 "$program" $small --set ddp.timeout_s=2 : -np 1 "$TEST_VICTIM" asleep
+    says 'MPI_Comm_dup took more than 12 s'
+    [ $(($(date +%s) - start)) -lt 30 ] || fail 'the end took more than 30 s'
 }
 
 # endless SECONDS: start a run of 3 ranks in the background, job; wait for its first step; victim is one of its ranks.
