@@ -141,7 +141,7 @@ typedef struct ddp_step_result {
     double correct, counted;
     double grad_norm; /* of the averaged gradient before clipping; NaN unless clip_norm or nonfinite skip is
                          on */
-    bool    skipped;  /* nonfinite: skip */
+    bool    skipped;  /* nothing changed: not finite (nonfinite: skip), or the weights sum to 0 */
     int64_t comm_ns;  /* time this rank spent in reduction and update work */
     int64_t exposed_comm_ns; /* from the end of its backward to the end of step_end */
 } ddp_step_result_t;

@@ -47,8 +47,6 @@ DDP_API const char *ddp_optim_slot_name(const ddp_optim_config_t *config, size_t
 /** @return DDP_ERR_INVALID_ARG with the value that is out of range. */
 DDP_API ddp_status_t ddp_optim_check(const ddp_optim_config_t *config) DDP_NODISCARD;
 
-/** Most sources of one sum: open subtrees of all ranks of a machine. */
-#define DDP_TREE_MAX_SOURCES 1024
 /** Deepest stack a program needs. */
 #define DDP_TREE_MAX_DEPTH 32
 

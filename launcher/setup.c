@@ -95,7 +95,6 @@ static ddp_status_t create_trainer(ddp_run_t *run)
     params.forward = ddp_run_forward;
     params.ctx     = run;
     params.reducer = ddp_run_reducer_params(run);
-    DDP_TRY(ddp_comm_agree(run->comm, ddp_optim_check(&params.reducer.optim)));
     DDP_TRY(ddp_trainer_create(&params, &run->trainer));
     run->reducer = ddp_trainer_reducer(run->trainer);
     run->tape    = ddp_trainer_tape(run->trainer);
