@@ -4,57 +4,27 @@
 #include "base/error.h"
 #include "kernels/cpu/table.h"
 #include "kernels/ops_internal.h"
+#include "kernels/ops_submit_internal.h"
 
-static const ddp_cpu_kernels_t *kernels_of(ddp_stream_t *stream)
-{
-    return ddp_cpu_kernels(ddp_device_isa(ddp_stream_device(stream)));
-}
-
-/* SUBMIT_OP(gemm, ddp_gemm_args_t) defines submit_gemm(stream, args) for a kernel that takes its argument
- * struct. */
-#define SUBMIT_OP(op, args_t)                                                                                \
-    typedef struct op##_work {                                                                               \
-        ddp_status_t (*kernel)(const args_t *args);                                                          \
-        args_t args;                                                                                         \
-    } op##_work_t;                                                                                           \
-    _Static_assert(sizeof(op##_work_t) <= DDP_WORK_ARGS_BYTES, "work of a stream is copied");                \
-    static ddp_status_t op##_run(void *work)                                                                 \
-    {                                                                                                        \
-        const op##_work_t *w = work;                                                                         \
-        return w->kernel(&w->args);                                                                          \
-    }                                                                                                        \
-    static ddp_status_t submit_##op(ddp_stream_t *stream, const args_t *args)                                \
-    {                                                                                                        \
-        const op##_work_t work = {kernels_of(stream)->op, *args};                                            \
-        return ddp_stream_submit(stream, #op, op##_run, &work, sizeof(work));                                \
-    }
-
-SUBMIT_OP(gemm, ddp_gemm_args_t)
-SUBMIT_OP(bias_grad, ddp_bias_grad_args_t)
-SUBMIT_OP(act, ddp_act_args_t)
-SUBMIT_OP(act_backward, ddp_act_backward_args_t)
-SUBMIT_OP(conv2d, ddp_conv2d_args_t)
-SUBMIT_OP(conv2d_backward, ddp_conv2d_backward_args_t)
-SUBMIT_OP(pool2d, ddp_pool2d_args_t)
-SUBMIT_OP(pool2d_backward, ddp_pool2d_backward_args_t)
-SUBMIT_OP(nhwc_to_nchw, ddp_permute_args_t)
-SUBMIT_OP(cross_entropy, ddp_cross_entropy_args_t)
-SUBMIT_OP(mse, ddp_mse_args_t)
-SUBMIT_OP(dropout, ddp_dropout_args_t)
-SUBMIT_OP(uniform, ddp_uniform_args_t)
-
-static ddp_status_t check_call(const char *op, const ddp_stream_t *stream, const void *args)
-{
-    return stream != NULL && args != NULL
-               ? DDP_OK
-               : ddp_fail(DDP_ERR_INVALID_ARG, "%s: no stream or no arguments", op);
-}
+DDP_SUBMIT_OP(gemm, ddp_gemm_args_t)
+DDP_SUBMIT_OP(bias_grad, ddp_bias_grad_args_t)
+DDP_SUBMIT_OP(act, ddp_act_args_t)
+DDP_SUBMIT_OP(act_backward, ddp_act_backward_args_t)
+DDP_SUBMIT_OP(conv2d, ddp_conv2d_args_t)
+DDP_SUBMIT_OP(conv2d_backward, ddp_conv2d_backward_args_t)
+DDP_SUBMIT_OP(pool2d, ddp_pool2d_args_t)
+DDP_SUBMIT_OP(pool2d_backward, ddp_pool2d_backward_args_t)
+DDP_SUBMIT_OP(nhwc_to_nchw, ddp_permute_args_t)
+DDP_SUBMIT_OP(cross_entropy, ddp_cross_entropy_args_t)
+DDP_SUBMIT_OP(mse, ddp_mse_args_t)
+DDP_SUBMIT_OP(dropout, ddp_dropout_args_t)
+DDP_SUBMIT_OP(uniform, ddp_uniform_args_t)
 
 ddp_status_t ddp_op_gemm(ddp_stream_t *stream, const ddp_gemm_args_t *args)
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("gemm", stream, args));
+    DDP_TRY(ddp_check_call("gemm", stream, args));
     DDP_TRY(ddp_check_gemm(args));
     DDP_TRY(submit_gemm(stream, args));
 out:
@@ -65,7 +35,7 @@ ddp_status_t ddp_op_bias_grad(ddp_stream_t *stream, const ddp_bias_grad_args_t *
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("bias_grad", stream, args));
+    DDP_TRY(ddp_check_call("bias_grad", stream, args));
     DDP_TRY(ddp_check_operand("bias_grad", "dy", args->dy, args->m * args->n));
     DDP_TRY(ddp_check_operand("bias_grad", "db", args->db, args->n));
     DDP_TRY(submit_bias_grad(stream, args));
@@ -77,7 +47,7 @@ ddp_status_t ddp_op_act(ddp_stream_t *stream, const ddp_act_args_t *args)
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("act", stream, args));
+    DDP_TRY(ddp_check_call("act", stream, args));
     DDP_TRY(ddp_check_act("act", args->act));
     DDP_TRY(ddp_check_operand("act", "x", args->x, args->count));
     DDP_TRY(ddp_check_operand("act", "y", args->y, args->count));
@@ -90,7 +60,7 @@ ddp_status_t ddp_op_act_backward(ddp_stream_t *stream, const ddp_act_backward_ar
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("act_backward", stream, args));
+    DDP_TRY(ddp_check_call("act_backward", stream, args));
     DDP_TRY(ddp_check_act("act_backward", args->act));
     DDP_TRY(
         ddp_check_operand("act_backward", "saved", args->saved, args->act == DDP_ACT_NONE ? 0 : args->count));
@@ -112,7 +82,7 @@ ddp_status_t ddp_op_conv2d(ddp_stream_t *stream, const ddp_conv2d_args_t *args)
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("conv2d", stream, args));
+    DDP_TRY(ddp_check_call("conv2d", stream, args));
     DDP_TRY(ddp_check_conv2d(args));
     DDP_TRY(submit_conv2d(stream, args));
 out:
@@ -123,7 +93,7 @@ ddp_status_t ddp_op_conv2d_backward(ddp_stream_t *stream, const ddp_conv2d_backw
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("conv2d backward", stream, args));
+    DDP_TRY(ddp_check_call("conv2d backward", stream, args));
     DDP_TRY(ddp_check_conv2d_backward(args));
     DDP_TRY(submit_conv2d_backward(stream, args));
 out:
@@ -134,7 +104,7 @@ ddp_status_t ddp_op_pool2d(ddp_stream_t *stream, const ddp_pool2d_args_t *args)
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("pool2d", stream, args));
+    DDP_TRY(ddp_check_call("pool2d", stream, args));
     DDP_TRY(ddp_check_pool2d(args));
     DDP_TRY(submit_pool2d(stream, args));
 out:
@@ -145,7 +115,7 @@ ddp_status_t ddp_op_pool2d_backward(ddp_stream_t *stream, const ddp_pool2d_backw
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("pool2d backward", stream, args));
+    DDP_TRY(ddp_check_call("pool2d backward", stream, args));
     DDP_TRY(ddp_check_pool2d_backward(args));
     DDP_TRY(submit_pool2d_backward(stream, args));
 out:
@@ -156,7 +126,7 @@ ddp_status_t ddp_op_nhwc_to_nchw(ddp_stream_t *stream, const ddp_permute_args_t 
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("nhwc_to_nchw", stream, args));
+    DDP_TRY(ddp_check_call("nhwc_to_nchw", stream, args));
     DDP_TRY(ddp_check_operand("nhwc_to_nchw", "x", args->x, args->n * args->h * args->w * args->c));
     DDP_TRY(ddp_check_operand("nhwc_to_nchw", "y", args->y, args->n * args->h * args->w * args->c));
     DDP_TRY(submit_nhwc_to_nchw(stream, args));
@@ -168,7 +138,7 @@ ddp_status_t ddp_op_cross_entropy(ddp_stream_t *stream, const ddp_cross_entropy_
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("cross entropy", stream, args));
+    DDP_TRY(ddp_check_call("cross entropy", stream, args));
     DDP_TRY(ddp_check_cross_entropy(args));
     DDP_TRY(submit_cross_entropy(stream, args));
 out:
@@ -179,7 +149,7 @@ ddp_status_t ddp_op_mse(ddp_stream_t *stream, const ddp_mse_args_t *args)
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("mse", stream, args));
+    DDP_TRY(ddp_check_call("mse", stream, args));
     DDP_TRY(ddp_check_mse(args));
     DDP_TRY(submit_mse(stream, args));
 out:
@@ -190,7 +160,7 @@ ddp_status_t ddp_op_dropout(ddp_stream_t *stream, const ddp_dropout_args_t *args
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("dropout", stream, args));
+    DDP_TRY(ddp_check_call("dropout", stream, args));
     DDP_TRY(ddp_check_dropout(args));
     DDP_TRY(submit_dropout(stream, args));
 out:
@@ -201,7 +171,7 @@ ddp_status_t ddp_op_uniform(ddp_stream_t *stream, const ddp_uniform_args_t *args
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call("uniform", stream, args));
+    DDP_TRY(ddp_check_call("uniform", stream, args));
     DDP_TRY(ddp_check_uniform(args));
     DDP_TRY(submit_uniform(stream, args));
 out:
@@ -256,14 +226,14 @@ static ddp_status_t submit_vector(ddp_stream_t *stream, const char *op, ddp_work
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(check_call(op, stream, &work));
+    DDP_TRY(ddp_check_call(op, stream, &work));
     DDP_TRY(ddp_check_operand(op, "x", work.x, run == axpy_run || run == sumsq_run ? work.count : 0));
     if (run == sumsq_run) {
         DDP_TRY(ddp_check_operand(op, "the sum", work.sum_p, 1));
     } else {
         DDP_TRY(ddp_check_operand(op, "y", work.y, work.count));
     }
-    work.kernels = kernels_of(stream);
+    work.kernels = ddp_kernels_of(stream);
     DDP_TRY(ddp_stream_submit(stream, op, run, &work, sizeof(work)));
 out:
     return status;

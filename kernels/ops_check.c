@@ -18,6 +18,13 @@ ddp_status_t ddp_check_act(const char *op, ddp_act_t act)
                : ddp_fail(DDP_ERR_INVALID_ARG, "%s: no activation has number %d", op, (int)act);
 }
 
+ddp_status_t ddp_check_call(const char *op, const ddp_stream_t *stream, const void *args)
+{
+    return stream != NULL && args != NULL
+               ? DDP_OK
+               : ddp_fail(DDP_ERR_INVALID_ARG, "%s: no stream or no arguments", op);
+}
+
 /* rows x columns floats with rows `ld` apart fit where `memory` is */
 static ddp_status_t check_matrix(const char *what, const void *memory, size_t rows, size_t columns, size_t ld)
 {
@@ -54,8 +61,7 @@ out:
     return status;
 }
 
-/* The product of four extents fits in memory as floats. */
-static ddp_status_t check_volume(const char *op, size_t a, size_t b, size_t c, size_t d)
+ddp_status_t ddp_check_volume(const char *op, size_t a, size_t b, size_t c, size_t d)
 {
     ddp_status_t status = DDP_OK;
     size_t       bytes  = sizeof(float);
@@ -120,9 +126,9 @@ ddp_status_t ddp_check_conv2d_shape(const ddp_conv2d_shape_t *shape)
     DDP_REQUIRE(s.out_h == shape->out_h && s.out_w == shape->out_w, DDP_ERR_INVALID_ARG,
                 "conv2d: output is %zux%zu, not %zux%zu; call ddp_conv2d_shape_fill()", s.out_h, s.out_w,
                 shape->out_h, shape->out_w);
-    DDP_TRY(check_volume("conv2d", s.n, s.in_h + 2 * s.pad, s.in_w + 2 * s.pad, s.in_c));
-    DDP_TRY(check_volume("conv2d", s.n, s.out_h, s.out_w, s.out_c));
-    DDP_TRY(check_volume("conv2d", s.out_c, s.in_c, s.kernel_h, s.kernel_w));
+    DDP_TRY(ddp_check_volume("conv2d", s.n, s.in_h + 2 * s.pad, s.in_w + 2 * s.pad, s.in_c));
+    DDP_TRY(ddp_check_volume("conv2d", s.n, s.out_h, s.out_w, s.out_c));
+    DDP_TRY(ddp_check_volume("conv2d", s.out_c, s.in_c, s.kernel_h, s.kernel_w));
 out:
     return status;
 }
@@ -175,7 +181,7 @@ static ddp_status_t check_pool_shape(const ddp_pool2d_args_t *args)
                 DDP_ERR_INVALID_ARG, "pool2d: output is %zux%zu, not %zux%zu",
                 (args->in_h + 2 * p - k) / args->stride + 1, (args->in_w + 2 * p - k) / args->stride + 1,
                 args->out_h, args->out_w);
-    DDP_TRY(check_volume("pool2d", args->n, args->in_h, args->in_w, args->c));
+    DDP_TRY(ddp_check_volume("pool2d", args->n, args->in_h, args->in_w, args->c));
 out:
     return status;
 }
@@ -214,7 +220,7 @@ ddp_status_t ddp_check_cross_entropy(const ddp_cross_entropy_args_t *args)
     DDP_REQUIRE(args->rows == 0 || args->classes > 0, DDP_ERR_INVALID_ARG, "cross entropy: no classes");
     DDP_REQUIRE(args->classes <= INT32_MAX, DDP_ERR_INVALID_ARG, "cross entropy: %zu classes are too many",
                 args->classes);
-    DDP_TRY(check_volume("cross entropy", args->rows, args->classes, 1, 1));
+    DDP_TRY(ddp_check_volume("cross entropy", args->rows, args->classes, 1, 1));
     DDP_TRY(ddp_check_operand("cross entropy", "logits", args->logits, args->rows));
     DDP_TRY(ddp_check_operand("cross entropy", "labels", args->labels, args->rows));
     DDP_TRY(ddp_check_operand("cross entropy", "stats", args->stats, 1));
@@ -227,7 +233,7 @@ ddp_status_t ddp_check_mse(const ddp_mse_args_t *args)
     ddp_status_t status = DDP_OK;
 
     DDP_REQUIRE(args->rows == 0 || args->width > 0, DDP_ERR_INVALID_ARG, "mse: rows have no elements");
-    DDP_TRY(check_volume("mse", args->rows, args->width, 1, 1));
+    DDP_TRY(ddp_check_volume("mse", args->rows, args->width, 1, 1));
     DDP_TRY(ddp_check_operand("mse", "y", args->y, args->rows));
     DDP_TRY(ddp_check_operand("mse", "target", args->target, args->rows));
     DDP_TRY(ddp_check_operand("mse", "stats", args->stats, 1));
@@ -242,7 +248,7 @@ ddp_status_t ddp_check_dropout(const ddp_dropout_args_t *args)
 
     DDP_REQUIRE(args->p >= 0.0F && args->p < 1.0F, DDP_ERR_INVALID_ARG, "dropout: p %g is not in [0, 1)",
                 (double)args->p);
-    DDP_TRY(check_volume("dropout", args->rows, args->width, 1, 1));
+    DDP_TRY(ddp_check_volume("dropout", args->rows, args->width, 1, 1));
     count = args->rows * args->width;
     DDP_TRY(ddp_check_operand("dropout", "x", args->x, count));
     DDP_TRY(ddp_check_operand("dropout", "y", args->y, count));

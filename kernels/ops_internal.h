@@ -15,6 +15,10 @@ ddp_status_t ddp_check_cross_entropy(const ddp_cross_entropy_args_t *args);
 ddp_status_t ddp_check_mse(const ddp_mse_args_t *args);
 ddp_status_t ddp_check_dropout(const ddp_dropout_args_t *args);
 ddp_status_t ddp_check_uniform(const ddp_uniform_args_t *args);
+/** A stream and arguments were given. */
+ddp_status_t ddp_check_call(const char *op, const ddp_stream_t *stream, const void *args);
+/** The product of four extents fits in memory as floats. */
+ddp_status_t ddp_check_volume(const char *op, size_t a, size_t b, size_t c, size_t d);
 /** An activation that exists. */
 ddp_status_t ddp_check_act(const char *op, ddp_act_t act);
 /** `count` elements exist at `memory`, named `what` in the line. */

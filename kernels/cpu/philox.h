@@ -19,6 +19,7 @@
 /* What the numbers are for: the same (seed, step, layer) gives unrelated ones. */
 #define PHILOX_DROPOUT 1U
 #define PHILOX_UNIFORM 2U
+#define PHILOX_NORMAL  3U
 
 /* The key of one (seed, step, layer, use): itself drawn with the seed as the key. */
 static inline uint64_t philox_stream(const ddp_rng_key_t *key, uint32_t use)

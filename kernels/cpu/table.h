@@ -7,6 +7,7 @@
 #define DDP_CPU_TABLE_H_
 
 #include "kernels/ops.h"
+#include "kernels/ops_seq.h"
 #include "kernels/optim.h"
 
 /* Every kernel takes its argument struct; arguments were checked by kernels/ops.c. A status other than DDP_OK
@@ -31,6 +32,14 @@ typedef struct ddp_cpu_kernels {
     void (*sumsq)(const float *x, size_t count, double *sum_p);
     ddp_status_t (*dropout)(const ddp_dropout_args_t *args);
     ddp_status_t (*uniform)(const ddp_uniform_args_t *args);
+    ddp_status_t (*embedding)(const ddp_embedding_args_t *args);
+    ddp_status_t (*embedding_backward)(const ddp_embedding_backward_args_t *args);
+    ddp_status_t (*layer_norm)(const ddp_layer_norm_args_t *args);
+    ddp_status_t (*layer_norm_backward)(const ddp_layer_norm_backward_args_t *args);
+    ddp_status_t (*attention)(const ddp_attention_args_t *args);
+    ddp_status_t (*attention_backward)(const ddp_attention_backward_args_t *args);
+    ddp_status_t (*head_cross_entropy)(const ddp_head_cross_entropy_args_t *args);
+    ddp_status_t (*normal)(const ddp_normal_args_t *args);
     void (*tree_sum)(const ddp_tree_program_t *program, float *dst, double *sumsq,
                      size_t blocks); /* sumsq may be NULL */
     void (*tree_update)(const ddp_tree_program_t *program, const ddp_update_t *update, size_t blocks);

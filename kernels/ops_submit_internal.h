@@ -1,0 +1,33 @@
+/** @file How an operation goes into a stream of the cpu device: its kernel and its arguments, copied.
+ * Private. */
+#ifndef DDP_OPS_SUBMIT_INTERNAL_H_
+#define DDP_OPS_SUBMIT_INTERNAL_H_
+
+#include "kernels/cpu/table.h"
+#include "kernels/device.h"
+
+static inline const ddp_cpu_kernels_t *ddp_kernels_of(ddp_stream_t *stream)
+{
+    return ddp_cpu_kernels(ddp_device_isa(ddp_stream_device(stream)));
+}
+
+/* DDP_SUBMIT_OP(gemm, ddp_gemm_args_t) defines submit_gemm(stream, args) for a kernel that takes its argument
+ * struct. */
+#define DDP_SUBMIT_OP(op, args_t)                                                                            \
+    typedef struct op##_work {                                                                               \
+        ddp_status_t (*kernel)(const args_t *args);                                                          \
+        args_t args;                                                                                         \
+    } op##_work_t;                                                                                           \
+    _Static_assert(sizeof(op##_work_t) <= DDP_WORK_ARGS_BYTES, "work of a stream is copied");                \
+    static ddp_status_t op##_run(void *work)                                                                 \
+    {                                                                                                        \
+        const op##_work_t *w = work;                                                                         \
+        return w->kernel(&w->args);                                                                          \
+    }                                                                                                        \
+    static ddp_status_t submit_##op(ddp_stream_t *stream, const args_t *args)                                \
+    {                                                                                                        \
+        const op##_work_t work = {ddp_kernels_of(stream)->op, *args};                                        \
+        return ddp_stream_submit(stream, #op, op##_run, &work, sizeof(work));                                \
+    }
+
+#endif
