@@ -40,20 +40,20 @@ ddp_augment_draw_t ddp_augment_draw(uint64_t seed, uint64_t epoch, size_t index)
 void ddp_augment_row(const ddp_augment_draw_t *draw, const ddp_dataset_info_t *info,
                      const unsigned char *image, size_t y, size_t first, size_t count, unsigned char *row)
 {
-    const size_t channels = info->channels;
+    const size_t bytes    = info->channels * info->pixel_bytes; /* of a pixel */
     const size_t padded_y = y + draw->top;
 
-    memset(row, 0, count * channels);
+    memset(row, 0, count * bytes); /* 0.0F too */
     if (padded_y < DDP_AUGMENT_PAD || padded_y - DDP_AUGMENT_PAD >= info->height) {
         return;
     }
-    image += (padded_y - DDP_AUGMENT_PAD) * info->width * channels;
+    image += (padded_y - DDP_AUGMENT_PAD) * info->width * bytes;
     for (size_t i = 0; i < count; i++) {
         const size_t x        = draw->is_flipped ? info->width - 1 - (first + i) : first + i;
         const size_t padded_x = x + draw->left;
 
         if (padded_x >= DDP_AUGMENT_PAD && padded_x - DDP_AUGMENT_PAD < info->width) {
-            memcpy(row + i * channels, image + (padded_x - DDP_AUGMENT_PAD) * channels, channels);
+            memcpy(row + i * bytes, image + (padded_x - DDP_AUGMENT_PAD) * bytes, bytes);
         }
     }
 }

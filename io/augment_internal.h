@@ -20,7 +20,7 @@ typedef struct ddp_augment_draw {
 ddp_augment_draw_t ddp_augment_draw(uint64_t seed, uint64_t epoch, size_t index);
 
 /**
- * Pixels first .. first + count - 1 of row y of the changed picture.
+ * Pixels first .. first + count - 1 of row y of the changed picture, of info->pixel_bytes each.
  * @param [in]  image  [height, width, channels]
  * @param [out] row    [count, channels]
  */

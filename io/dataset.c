@@ -56,6 +56,8 @@ static const ddp_source_ops_t *find_source(ddp_data_kind_t kind)
     case DDP_DATA_CIFAR10:
     case DDP_DATA_CIFAR100:
         return &ddp_source_cifar;
+    case DDP_DATA_HDF5:
+        return &ddp_source_hdf5;
     }
     return NULL;
 }
@@ -70,7 +72,8 @@ static ddp_status_t lay_out(ddp_dataset_t *dataset, const ddp_dataset_params_t *
     size_t              pixels    = 0;
     size_t              labels    = 0;
 
-    DDP_TRY(ddp_mul_size(info->samples, image_pixels(info), "pixels of the data set", &pixels));
+    DDP_TRY(ddp_mul_size(info->samples, image_pixels(info) * info->pixel_bytes, "pixels of the data set",
+                         &pixels));
     DDP_TRY(ddp_mul_size(info->samples, sizeof(int32_t), "labels of the data set", &labels));
     DDP_REQUIRE(pixels <= SIZE_MAX / 4 && labels <= SIZE_MAX / 4, DDP_ERR_INVALID_ARG,
                 "%zu samples do not fit in memory", info->samples);
@@ -97,7 +100,8 @@ ddp_status_t ddp_dataset_open(const ddp_dataset_params_t *params, ddp_dataset_t 
     dataset->source = find_source(params->kind);
     DDP_REQUIRE(dataset->source != NULL, DDP_ERR_INVALID_ARG, "data set of kind %d is unknown",
                 (int)params->kind);
-    dataset->identity = DDP_SOURCE_HASH_START;
+    dataset->identity         = DDP_SOURCE_HASH_START;
+    dataset->info.pixel_bytes = 1;
     DDP_TRY(dataset->source->open(params, &dataset->info, &dataset->identity, &dataset->ctx));
     DDP_TRY(lay_out(dataset, params));
     *dataset_p = dataset;
@@ -129,12 +133,13 @@ const ddp_dataset_info_t *ddp_dataset_info(const ddp_dataset_t *dataset)
 static void fill_tables(ddp_dataset_t *dataset)
 {
     const size_t channels = dataset->info.channels;
+    const double unit     = dataset->info.pixel_bytes == 1 ? 255.0 : 1.0;
 
     for (size_t i = 0; i < channels * DDP_NORMALISE_RUN; i++) {
         const double mean = dataset->mean[i % channels];
         const double std  = dataset->std[i % channels] > 0.0 ? dataset->std[i % channels] : 1.0;
 
-        dataset->scale[i]  = (float)(1.0 / (255.0 * std));
+        dataset->scale[i]  = (float)(1.0 / (unit * std));
         dataset->offset[i] = (float)(-mean / std);
     }
 }
@@ -150,6 +155,19 @@ static void use_memory(ddp_dataset_t *dataset, const void *memory)
     fill_tables(dataset);
 }
 
+static ddp_status_t measure_floats(const ddp_dataset_info_t *info, const float *pixels,
+                                   block_header_t *header)
+{
+    ddp_status_t status = DDP_OK;
+    const size_t n      = info->samples * image_pixels(info);
+    const size_t bad    = ddp_moments_floats(pixels, info->channels, n, header->mean, header->std);
+
+    DDP_REQUIRE(bad == n, DDP_ERR_FORMAT, "%s: a value of sample %zu is not finite", info->source,
+                bad / image_pixels(info));
+out:
+    return status;
+}
+
 ddp_status_t ddp_dataset_load(ddp_dataset_t *dataset, void *memory)
 {
     ddp_status_t    status                           = DDP_OK;
@@ -163,8 +181,12 @@ ddp_status_t ddp_dataset_load(ddp_dataset_t *dataset, void *memory)
     labels = (int32_t *)(void *)((char *)memory + dataset->labels_offset);
     memset(header, 0, sizeof(*header));
     DDP_TRY(dataset->source->load(dataset->ctx, &dataset->info, pixels, labels, moments));
-    for (size_t c = 0; c < dataset->info.channels; c++) {
-        ddp_moments_get(&moments[c], &header->mean[c], &header->std[c]);
+    if (dataset->info.pixel_bytes == 1) {
+        for (size_t c = 0; c < dataset->info.channels; c++) {
+            ddp_moments_get(&moments[c], &header->mean[c], &header->std[c]);
+        }
+    } else {
+        DDP_TRY(measure_floats(&dataset->info, (const float *)(const void *)pixels, header));
     }
     header->identity = dataset->identity;
     header->magic    = BLOCK_MAGIC;
@@ -215,22 +237,33 @@ out:
     return status;
 }
 
+static void normalise(const ddp_dataset_t *dataset, const unsigned char *pixels, size_t n, float *x)
+{
+    const size_t period = dataset->info.channels * DDP_NORMALISE_RUN;
+
+    if (dataset->info.pixel_bytes == 1) {
+        ddp_normalise(pixels, n, dataset->scale, dataset->offset, period, x);
+    } else {
+        ddp_normalise_floats((const float *)(const void *)pixels, n, dataset->scale, dataset->offset, period,
+                             x);
+    }
+}
+
 /* A sample changed by `draw`, in pieces of one run of pixels. */
 static void fetch_changed(const ddp_dataset_t *dataset, const ddp_augment_draw_t *draw,
                           const unsigned char *image, float *x)
 {
     const ddp_dataset_info_t *info = &dataset->info;
-    unsigned char             piece[DDP_SOURCE_MAX_CHANNELS * DDP_NORMALISE_RUN];
+    float                     piece[DDP_SOURCE_MAX_CHANNELS * DDP_NORMALISE_RUN]; /* or as many bytes */
 
     for (size_t y = 0; y < info->height; y++) {
         for (size_t first = 0; first < info->width; first += DDP_NORMALISE_RUN) {
             const size_t left  = info->width - first;
             const size_t count = left < DDP_NORMALISE_RUN ? left : DDP_NORMALISE_RUN;
-            const size_t n     = count * info->channels;
 
-            ddp_augment_row(draw, info, image, y, first, count, piece);
-            ddp_normalise(piece, n, dataset->scale, dataset->offset, info->channels * DDP_NORMALISE_RUN, x);
-            x += n;
+            ddp_augment_row(draw, info, image, y, first, count, (unsigned char *)piece);
+            normalise(dataset, (const unsigned char *)piece, count * info->channels, x);
+            x += count * info->channels;
         }
     }
 }
@@ -240,19 +273,19 @@ void ddp_dataset_fetch_augmented(const ddp_dataset_t *dataset, ddp_augment_t aug
                                  int32_t *labels)
 {
     const size_t pixels = image_pixels(&dataset->info);
-    const size_t period = dataset->info.channels * DDP_NORMALISE_RUN;
+    const size_t bytes  = pixels * dataset->info.pixel_bytes;
 
     for (size_t i = 0; i < n; i++) {
-        const unsigned char *image = dataset->pixels + index[i] * pixels;
+        const unsigned char *image = dataset->pixels + index[i] * bytes;
 
         if (i + 1 < n) { /* samples lie anywhere: have the next one on its way */
-            for (size_t line = 0; line < pixels; line += DDP_ALIGNMENT) {
-                __builtin_prefetch(dataset->pixels + index[i + 1] * pixels + line);
+            for (size_t line = 0; line < bytes; line += DDP_ALIGNMENT) {
+                __builtin_prefetch(dataset->pixels + index[i + 1] * bytes + line);
             }
         }
         labels[i] = dataset->label[index[i]];
         if (augment == DDP_AUGMENT_NONE) {
-            ddp_normalise(image, pixels, dataset->scale, dataset->offset, period, images + i * pixels);
+            normalise(dataset, image, pixels, images + i * pixels);
         } else {
             const ddp_augment_draw_t draw = ddp_augment_draw(seed, epoch, index[i]);
 

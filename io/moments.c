@@ -44,3 +44,28 @@ void ddp_moments_get(const ddp_moments_t *moments, double *mean_p, double *std_p
     *mean_p = (double)moments->sum / count / 255.0;
     *std_p  = sqrt((double)spread) / count / 255.0;
 }
+
+size_t ddp_moments_floats(const float *pixels, size_t channels, size_t n, double *mean, double *std)
+{
+    const double count = (double)(n / channels);
+
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(pixels[i])) {
+            return i;
+        }
+    }
+    for (size_t c = 0; c < channels; c++) {
+        double sum     = 0;
+        double squares = 0;
+
+        for (size_t i = c; i < n; i += channels) {
+            sum += pixels[i];
+        }
+        mean[c] = sum / count;
+        for (size_t i = c; i < n; i += channels) {
+            squares += (pixels[i] - mean[c]) * (pixels[i] - mean[c]);
+        }
+        std[c] = sqrt(squares / count);
+    }
+    return n;
+}

@@ -17,4 +17,11 @@ void ddp_moments_add(ddp_moments_t *moments, size_t channels, const unsigned cha
 /** Mean and (population) standard deviation, pixels counted 0 .. 1; exactly 0 if all pixels are equal. */
 void ddp_moments_get(const ddp_moments_t *moments, double *mean_p, double *std_p);
 
+/**
+ * Mean and (population) standard deviation of each channel of `n` float32 values, channels last; added up in
+ * their order, in double precision, the deviations in a second pass.
+ * @return index of the first value that is not finite, or `n`; then mean and std, [channels], are written
+ */
+size_t ddp_moments_floats(const float *pixels, size_t channels, size_t n, double *mean, double *std);
+
 #endif

@@ -14,4 +14,8 @@
 void ddp_normalise(const unsigned char *pixels, size_t n, const float *scale, const float *offset,
                    size_t period, float *x);
 
+/** The same of float32. */
+void ddp_normalise_floats(const float *pixels, size_t n, const float *scale, const float *offset,
+                          size_t period, float *x);
+
 #endif

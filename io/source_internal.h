@@ -39,6 +39,7 @@ typedef struct ddp_source_ops {
 extern const ddp_source_ops_t ddp_source_idx; /* fashion-mnist too */
 extern const ddp_source_ops_t ddp_source_shapes;
 extern const ddp_source_ops_t ddp_source_cifar;
+extern const ddp_source_ops_t ddp_source_hdf5;
 
 /** A file as it was at open. */
 typedef struct ddp_source_file {

@@ -355,6 +355,18 @@ ddp_status_t ddp_config_resolve(ddp_config_t *config, bool fashion_mnist_found)
         return ddp_fail(DDP_ERR_CONFIG, "data.kind %s needs data.path: the folder with its .bin files",
                         config->data.kind == DDP_DATA_CIFAR10 ? "cifar10" : "cifar100");
     }
+    if (config->data.kind == DDP_DATA_HDF5) {
+        if (config->data.path[0] == '\0') {
+            return ddp_fail(DDP_ERR_CONFIG, "data.kind hdf5 needs data.path: the file");
+        }
+        if ((config->data.test_images[0] == '\0') != (config->data.test_labels[0] == '\0')) {
+            return ddp_fail(DDP_ERR_CONFIG, "data.test_images and data.test_labels go together");
+        }
+        if (config->data.test_images[0] == '\0' && config->data.val_fraction == 0) {
+            return ddp_fail(DDP_ERR_CONFIG,
+                            "data.val_fraction is 0: no test samples; name them with data.test_images");
+        }
+    }
     if (config->train.micro_batch == 0) {
         const uint64_t part = (config->train.batch + 15) / 16;
 

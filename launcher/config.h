@@ -23,7 +23,7 @@
 #define DDP_CONFIG_TEXT_SIZE 384
 
 /** Beyond the kinds of io/dataset.h and ddp/reducer.h: not chosen yet (ddp_config_resolve() does). */
-#define DDP_CONFIG_DATA_AUTO      5
+#define DDP_CONFIG_DATA_AUTO      6
 #define DDP_CONFIG_REDUCTION_AUTO 2
 
 typedef struct ddp_config {
@@ -39,6 +39,9 @@ typedef struct ddp_config {
         char     path[DDP_CONFIG_TEXT_SIZE];
         uint64_t samples, test_samples, seed;
         int      augment; /* ddp_augment_t */
+        char     images[DDP_CONFIG_TEXT_SIZE], labels[DDP_CONFIG_TEXT_SIZE];
+        char     test_images[DDP_CONFIG_TEXT_SIZE], test_labels[DDP_CONFIG_TEXT_SIZE];
+        double   val_fraction;
     } data;
     struct {
         uint64_t epochs, steps, batch;

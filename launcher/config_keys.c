@@ -33,10 +33,10 @@ const ddp_key_t ddp_keys[] = {
         "3x3 convolutions of stride 1 with at least 16 channels: direct, or by Winograd in tiles of 2x2 or "
         "4x4, with 2.25 or 4 times fewer multiplications; auto: 4x4 where it saves half of them"),
 
-    CHOICE(data, kind, "auto", "fashion-mnist|idx|shapes|cifar10|cifar100|auto", NULL,
+    CHOICE(data, kind, "auto", "fashion-mnist|idx|shapes|cifar10|cifar100|hdf5|auto", NULL,
            "auto: idx where path is set, else fashion-mnist where it is installed, else shapes (drawn)"),
     {"data", "path", KEY_TEXT, AT(data.path), "\"\"", 0, 0, false, false, NULL, "", NULL,
-     "folder with the four IDX files (.gz or not), or with CIFAR's .bin files; empty: "
+     "folder with the four IDX files (.gz or not), or with CIFAR's .bin files; the HDF5 file; empty: "
      "/usr/share/datasets/fashion-mnist"},
     COUNT(data, samples, "0", 0, DDP_KEY_MANY, "samples", NULL, "training samples; 0: all (shapes: 20000)"),
     COUNT(data, test_samples, "0", 0, DDP_KEY_MANY, "samples", NULL, "test samples; 0: all (shapes: 4000)"),
@@ -45,6 +45,17 @@ const ddp_key_t ddp_keys[] = {
            "training pictures; pad-crop-flip: moved by up to 4 pixels, mirrored or not; drawn for each "
            "sample and "
            "epoch"),
+    {"data", "images", KEY_TEXT, AT(data.images), "images", 0, 0, false, false, NULL, "", "data.kind=hdf5",
+     "data set [samples, height, width], [samples, height, width, channels] or [samples, features], uint8 or "
+     "float32"},
+    {"data", "labels", KEY_TEXT, AT(data.labels), "labels", 0, 0, false, false, NULL, "", "data.kind=hdf5",
+     "data set [samples] of integers"},
+    {"data", "test_images", KEY_TEXT, AT(data.test_images), "\"\"", 0, 0, false, false, NULL, "",
+     "data.kind=hdf5", "data set of the test samples; empty: val_fraction decides"},
+    {"data", "test_labels", KEY_TEXT, AT(data.test_labels), "\"\"", 0, 0, false, false, NULL, "",
+     "data.kind=hdf5", "their labels"},
+    FRACTION(data, val_fraction, "0.1", "data.kind=hdf5",
+             "the last samples of the file, this share of them, are the test samples"),
 
     COUNT(train, epochs, "3", 1, 1e6, "epochs", NULL, "passes over the training samples"),
     COUNT(train, steps, "0", 0, DDP_KEY_MANY, "steps", NULL, "stop after so many steps; 0: epochs decides"),

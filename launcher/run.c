@@ -96,6 +96,13 @@ static ddp_status_t open_data(const ddp_run_t *run, ddp_split_t split, ddp_datas
     params.split   = split;
     params.seed    = run->config.data.seed;
     params.samples = (size_t)(is_train ? run->config.data.samples : run->config.data.test_samples);
+    if (params.kind == DDP_DATA_HDF5) {
+        const bool is_apart = run->config.data.test_images[0] != '\0';
+
+        params.images       = is_apart && !is_train ? run->config.data.test_images : run->config.data.images;
+        params.labels       = is_apart && !is_train ? run->config.data.test_labels : run->config.data.labels;
+        params.val_fraction = is_apart ? 0.0 : run->config.data.val_fraction;
+    }
     return ddp_dataset_open(&params, dataset_p);
 }
 

@@ -317,6 +317,38 @@ cifar()
     says 'data.kind cifar10 needs data.path'
 }
 
+# Pictures and features from an HDF5 file, split by val_fraction or by names.
+hdf5()
+{
+    "$DDP_MAKE_HDF5" set.h5 || fail 'no HDF5 file'
+    file="$small --set train.batch=16 --set train.micro_batch=4 --set data.samples=0 --set data.test_samples=0
+        --set data.kind=hdf5 --set data.path=set.h5"
+    for set in 'images=pictures/all --set model.kind=cnn --set data.augment=pad-crop-flip' \
+        'images=features --set data.val_fraction=0.5' \
+        'images=features --set data.test_images=features --set data.test_labels=labels'; do
+        rm -rf runs
+        ranks 1 0 $file --set data.$set
+        one=$(weights)
+        ranks 2 0 $file --set data.$set
+        same "np 2, $set"
+    done
+    holds runs/mlp-hdf5/metrics.jsonl '"samples":80,"test_samples":80'
+    ranks 1 0 $file --dry-run --set data.images=pictures/all
+    # 9 x 8 x 3 pixels to 24, 24 to 16, 16 to 4 classes
+    holds out '^fc1 .* 5208$'
+    holds out '^fc3 .* 68$'
+    ranks 2 1 $file
+    says "set.h5': no data set 'images' (data.images names it)"
+    ranks 2 2 $file --set data.images=features --set data.augment=pad-crop-flip
+    says 'too small for data.augment pad-crop-flip'
+    ranks 2 2 $file --set data.test_images=features
+    says 'data.test_images and data.test_labels go together'
+    ranks 2 2 $file --set data.val_fraction=0
+    says 'data.val_fraction is 0'
+    ranks 2 2 $file --set data.path=
+    says 'data.kind hdf5 needs data.path'
+}
+
 # A rank that fails in training ends the run with its own line; one that is killed is named by the others.
 ends()
 {

@@ -1,0 +1,53 @@
+#include "io/h5_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/error.h"
+
+void ddp_h5_quiet(void)
+{
+    (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* of this thread; cannot fail in a way that matters */
+}
+
+static herr_t take_first(unsigned n, const H5E_error2_t *error, void *text)
+{
+    if (n == 0 && error->desc != NULL) {
+        snprintf(text, DDP_ERROR_LINE_SIZE, "%s", error->desc);
+    }
+    return 0;
+}
+
+ddp_status_t ddp_fail_h5(ddp_status_t status, const char *fmt, ...)
+{
+    char    text[DDP_ERROR_LINE_SIZE]      = "";
+    char    innermost[DDP_ERROR_LINE_SIZE] = "unknown HDF5 error";
+    va_list args;
+
+    (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_first, innermost);
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    return ddp_fail(status, "%s: %s", text, innermost);
+}
+
+ddp_status_t ddp_h5_open(const char *path, hid_t *file_p)
+{
+    ddp_status_t status = DDP_OK;
+    hid_t        access = H5Pcreate(H5P_FILE_ACCESS);
+    hid_t        file;
+
+    if (access < 0 || H5Pset_file_locking(access, false, true) < 0) {
+        DDP_TRY(ddp_fail_h5(DDP_ERR_IO, "'%s'", path));
+    }
+    file = H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (file < 0) {
+        DDP_TRY(ddp_fail_h5(DDP_ERR_FORMAT, "'%s': not a readable HDF5 file", path));
+    }
+    *file_p = file;
+out:
+    if (access >= 0) {
+        (void)H5Pclose(access);
+    }
+    return status;
+}
