@@ -49,7 +49,8 @@ static ddp_status_t train(ddp_comm_t *comm, ddp_stream_t *stream, ddp_params_t *
     size_t               p[6];
 
     for (size_t i = 0; i < 6; i++) {
-        const ddp_init_t init = {DDP_INIT_UNIFORM, shapes[i / 2 * 2][1]}; /* as PyTorch's Linear */
+        const ddp_init_t init = {.kind   = DDP_INIT_UNIFORM,
+                                 .fan_in = shapes[i / 2 * 2][1]}; /* as PyTorch's Linear */
 
         DDP_TRY(ddp_params_add(params, names[i], 2 - i % 2, shapes[i], init, &p[i]));
     }

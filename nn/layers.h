@@ -20,6 +20,9 @@ extern "C" {
  * last are rows. */
 DDP_API ddp_status_t ddp_nn_linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
                                    ddp_act_t act, ddp_tensor_t **y_p) DDP_NODISCARD;
+/** The same for a weight stored [in, out], as GPT-2's are (Conv1D of Hugging Face). */
+DDP_API ddp_status_t ddp_nn_linear_in_out(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
+                                          ddp_act_t act, ddp_tensor_t **y_p) DDP_NODISCARD;
 /** Images NHWC; W [out_c, in_c, k_h, k_w]; act NONE or RELU. ddp_tape_set_conv() says how it is computed. */
 DDP_API ddp_status_t ddp_nn_conv2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
                                    size_t stride, size_t pad, ddp_act_t act,
@@ -40,6 +43,23 @@ DDP_API ddp_status_t ddp_nn_dropout(ddp_tape_t *tape, ddp_tensor_t *x, float p,
 DDP_API ddp_status_t ddp_nn_add(ddp_tape_t *tape, ddp_tensor_t *a, ddp_tensor_t *b,
                                 ddp_tensor_t **y_p) DDP_NODISCARD;
 
+/**
+ * y[sequences, length, width] = table[tokens] + positions: table [vocab, width], positions [length or more,
+ * width] or DDP_NO_PARAM.
+ * @param [in] tokens  device, [sequences, length]; borrowed until backward is done. One outside of the
+ *                     vocabulary fails the stream (DDP_ERR_INVALID_ARG)
+ */
+DDP_API ddp_status_t ddp_nn_embedding(ddp_tape_t *tape, const int32_t *tokens, size_t sequences,
+                                      size_t length, size_t table, size_t positions,
+                                      ddp_tensor_t **y_p) DDP_NODISCARD;
+/** Over the last dimension; gamma and beta [width]. */
+DDP_API ddp_status_t ddp_nn_layer_norm(ddp_tape_t *tape, ddp_tensor_t *x, size_t gamma, size_t beta,
+                                       float eps, ddp_tensor_t **y_p) DDP_NODISCARD;
+/** Causal self-attention: y[sequences, length, channels] of qkv[sequences, length, 3 channels]; q, k, v side
+ * by side, in each of them head after head. */
+DDP_API ddp_status_t ddp_nn_attention(ddp_tape_t *tape, ddp_tensor_t *qkv, size_t heads,
+                                      ddp_tensor_t **y_p) DDP_NODISCARD;
+
 /** Losses end a forward. `stats` is device memory of the tape, filled in stream order, valid until the next
  * begin. */
 DDP_API ddp_status_t ddp_nn_cross_entropy(ddp_tape_t *tape, ddp_tensor_t *logits, const int32_t *labels,
@@ -47,6 +67,14 @@ DDP_API ddp_status_t ddp_nn_cross_entropy(ddp_tape_t *tape, ddp_tensor_t *logits
                                           ddp_loss_stats_t **stats_p) DDP_NODISCARD;
 DDP_API ddp_status_t ddp_nn_mse(ddp_tape_t *tape, ddp_tensor_t *y, const float *target, const float *weights,
                                 ddp_loss_stats_t **stats_p) DDP_NODISCARD;
+/**
+ * ddp_nn_linear() without bias and ddp_nn_cross_entropy() in one, without ever holding all logits. In
+ * training the gradients of both are taken in forward, so the parameters' gradients must be bound by then.
+ */
+DDP_API ddp_status_t ddp_nn_head_cross_entropy(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight,
+                                               const int32_t *labels, const float *weights,
+                                               int32_t            ignore_index,
+                                               ddp_loss_stats_t **stats_p) DDP_NODISCARD;
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@ typedef struct linear_node {
     ddp_node_t    head;
     ddp_tensor_t *x;
     size_t        rows, in, out;
+    bool          in_out; /* the weight is [in, out] */
     ddp_act_t     act;
     const float  *saved; /* what the activation's gradient needs */
 } linear_node_t;
@@ -34,6 +35,15 @@ static ddp_status_t linear_param_grads(ddp_tape_t *tape, const linear_node_t *no
         bias.db = ddp_tape_param_grad(tape, node->head.bias, &bias.accumulate);
         DDP_TRY(ddp_op_bias_grad(tape->stream, &bias));
     }
+    if (node->in_out) {
+        gemm.m   = node->in;
+        gemm.n   = node->out;
+        gemm.a   = node->x->data;
+        gemm.lda = node->in;
+        gemm.b   = y->grad;
+        gemm.ldb = node->out;
+        gemm.ldc = node->out;
+    }
     gemm.c    = ddp_tape_param_grad(tape, node->head.weight, &accumulate);
     gemm.beta = accumulate ? 1.0F : 0.0F;
     DDP_TRY(ddp_op_gemm(tape->stream, &gemm));
@@ -55,6 +65,10 @@ static ddp_status_t linear_input_grad(ddp_tape_t *tape, const linear_node_t *nod
                                   .ldb   = node->in,
                                   .ldc   = node->in};
 
+    if (node->in_out) {
+        gemm.transpose_b = true;
+        gemm.ldb         = node->out;
+    }
     DDP_TRY(ddp_tape_grad_target(tape, node->x, &gemm.c, &accumulate));
     gemm.beta = accumulate ? 1.0F : 0.0F;
     DDP_TRY(ddp_op_gemm(tape->stream, &gemm));
@@ -84,7 +98,7 @@ out:
 }
 
 static ddp_status_t check_linear(const ddp_tape_t *tape, const ddp_tensor_t *x, size_t weight, size_t bias,
-                                 size_t *out_p)
+                                 bool in_out, size_t *out_p)
 {
     ddp_status_t             status = DDP_OK;
     const ddp_tensor_desc_t *w      = NULL;
@@ -93,10 +107,10 @@ static ddp_status_t check_linear(const ddp_tape_t *tape, const ddp_tensor_t *x, 
     char                     p_text[DDP_SHAPE_TEXT_SIZE];
 
     DDP_TRY(ddp_tape_param(tape, "linear", weight, &w));
-    DDP_REQUIRE(w->ndim == 2 && w->shape[1] == ddp_tensor_width(x), DDP_ERR_INVALID_ARG,
+    DDP_REQUIRE(w->ndim == 2 && w->shape[in_out ? 0 : 1] == ddp_tensor_width(x), DDP_ERR_INVALID_ARG,
                 "linear: weight '%s' %s does not fit an input of %s", w->name,
                 ddp_shape_text(w->ndim, w->shape, p_text), ddp_shape_text(x->ndim, x->shape, x_text));
-    *out_p = w->shape[0];
+    *out_p = w->shape[in_out ? 1 : 0];
     if (bias != DDP_NO_PARAM) {
         DDP_TRY(ddp_tape_param(tape, "linear", bias, &b));
         DDP_REQUIRE(b->count == *out_p, DDP_ERR_INVALID_ARG,
@@ -127,8 +141,8 @@ out:
     return status;
 }
 
-ddp_status_t ddp_nn_linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias, ddp_act_t act,
-                           ddp_tensor_t **y_p)
+static ddp_status_t linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias, ddp_act_t act,
+                           bool in_out, ddp_tensor_t **y_p)
 {
     ddp_status_t    status = DDP_OK;
     ddp_tensor_t   *y      = NULL;
@@ -136,30 +150,43 @@ ddp_status_t ddp_nn_linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, siz
     ddp_node_t     *head   = NULL;
     size_t          out    = 0;
     const size_t    rows   = ddp_tensor_rows(x);
-    ddp_gemm_args_t gemm   = {.transpose_b = true, .m = rows, .alpha = 1.0F, .a = x->data, .act = act};
+    ddp_gemm_args_t gemm   = {.transpose_b = !in_out, .m = rows, .alpha = 1.0F, .a = x->data, .act = act};
 
-    DDP_TRY(check_linear(tape, x, weight, bias, &out));
+    DDP_TRY(check_linear(tape, x, weight, bias, in_out, &out));
     DDP_TRY(linear_outputs(tape, x, out, act, &y, &gemm.pre_activation));
     gemm.n    = out;
     gemm.k    = ddp_tensor_width(x);
     gemm.lda  = gemm.k;
     gemm.b    = ddp_params_value(tape->params, weight);
-    gemm.ldb  = gemm.k;
+    gemm.ldb  = in_out ? out : gemm.k;
     gemm.c    = y->data;
     gemm.ldc  = out;
     gemm.bias = bias == DDP_NO_PARAM ? NULL : ddp_params_value(tape->params, bias);
     DDP_TRY(ddp_op_gemm(tape->stream, &gemm));
     DDP_TRY(ddp_tape_record(tape, linear_backward, sizeof(*node), y, weight, bias, &head));
     if (head != NULL) {
-        node        = (linear_node_t *)head;
-        node->x     = x;
-        node->rows  = rows;
-        node->in    = gemm.k;
-        node->out   = out;
-        node->act   = act;
-        node->saved = gemm.pre_activation != NULL ? gemm.pre_activation : y->data;
+        node         = (linear_node_t *)head;
+        node->x      = x;
+        node->rows   = rows;
+        node->in     = gemm.k;
+        node->out    = out;
+        node->in_out = in_out;
+        node->act    = act;
+        node->saved  = gemm.pre_activation != NULL ? gemm.pre_activation : y->data;
     }
     *y_p = y;
 out:
     return status;
+}
+
+ddp_status_t ddp_nn_linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias, ddp_act_t act,
+                           ddp_tensor_t **y_p)
+{
+    return linear(tape, x, weight, bias, act, false, y_p);
+}
+
+ddp_status_t ddp_nn_linear_in_out(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
+                                  ddp_act_t act, ddp_tensor_t **y_p)
+{
+    return linear(tape, x, weight, bias, act, true, y_p);
 }

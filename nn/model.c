@@ -14,16 +14,19 @@ static ddp_status_t check_config(const ddp_model_config_t *config)
     ddp_status_t status = DDP_OK;
     size_t       pixels = 0;
 
-    DDP_REQUIRE(config->kind == DDP_MODEL_MLP || config->kind == DDP_MODEL_CNN, DDP_ERR_CONFIG,
+    DDP_REQUIRE(config->kind >= DDP_MODEL_MLP && config->kind <= DDP_MODEL_GPT2, DDP_ERR_CONFIG,
                 "model: kind %d is not known", (int)config->kind);
+    DDP_REQUIRE(config->dropout >= 0.0F && config->dropout < 1.0F, DDP_ERR_CONFIG,
+                "model: dropout %g is not in [0, 1)", (double)config->dropout);
+    if (config->kind == DDP_MODEL_GPT2) {
+        return DDP_OK; /* the rest by its own build */
+    }
     DDP_REQUIRE(config->height > 0 && config->width > 0 && config->channels > 0, DDP_ERR_CONFIG,
                 "model: images of %zu x %zu with %zu channels have no pixels", config->height, config->width,
                 config->channels);
     DDP_TRY(ddp_mul_size(config->height, config->width, "pixels of an image", &pixels));
     DDP_TRY(ddp_mul_size(pixels, config->channels, "values of an image", &pixels));
     DDP_REQUIRE(config->classes > 0, DDP_ERR_CONFIG, "model: no classes");
-    DDP_REQUIRE(config->dropout >= 0.0F && config->dropout < 1.0F, DDP_ERR_CONFIG,
-                "model: dropout %g is not in [0, 1)", (double)config->dropout);
     DDP_REQUIRE((unsigned)config->conv <= DDP_CONV_WINOGRAD4, DDP_ERR_CONFIG,
                 "model: convolution algorithm %d is not known", (int)config->conv);
     DDP_REQUIRE(config->n_hidden <= DDP_MLP_MAX_HIDDEN, DDP_ERR_CONFIG,
@@ -31,6 +34,8 @@ static ddp_status_t check_config(const ddp_model_config_t *config)
 out:
     return status;
 }
+
+static const ddp_model_ops_t *const all_ops[] = {&ddp_model_mlp_ops, &ddp_model_cnn_ops, &ddp_model_gpt2_ops};
 
 ddp_status_t ddp_model_create(const ddp_model_config_t *config, ddp_params_t *params, ddp_model_t **model_p)
 {
@@ -42,7 +47,7 @@ ddp_status_t ddp_model_create(const ddp_model_config_t *config, ddp_params_t *pa
     DDP_REQUIRE(ddp_params_count(params) == 0, DDP_ERR_STATE,
                 "model: the parameter list has %zu parameters already", ddp_params_count(params));
     model->config = *config;
-    model->ops    = config->kind == DDP_MODEL_MLP ? &ddp_model_mlp_ops : &ddp_model_cnn_ops;
+    model->ops    = all_ops[config->kind];
     DDP_TRY(model->ops->build(model, params));
     DDP_TRY(ddp_params_finish(params));
     *model_p = model;
@@ -54,6 +59,9 @@ out:
 
 void ddp_model_destroy(ddp_model_t **model_p)
 {
+    if (*model_p != NULL) {
+        free((*model_p)->blocks);
+    }
     free(*model_p);
     *model_p = NULL;
 }
@@ -64,6 +72,7 @@ ddp_status_t ddp_model_forward(ddp_model_t *model, ddp_tape_t *tape, ddp_tensor_
     const ddp_model_config_t *config = &model->config;
     char                      text[DDP_SHAPE_TEXT_SIZE];
 
+    DDP_REQUIRE(model->ops->forward != NULL, DDP_ERR_INVALID_ARG, "model: made for tokens, not for images");
     DDP_REQUIRE(x->ndim == 4 && x->shape[1] == config->height && x->shape[2] == config->width &&
                     x->shape[3] == config->channels,
                 DDP_ERR_INVALID_ARG, "model: made for images of [n, %zu, %zu, %zu], given %s", config->height,
@@ -100,8 +109,8 @@ static void count_flops(ddp_model_t *model, const ddp_params_t *params, double m
     model->flops += 2 * multiply_adds * (is_first ? 2 : 3);
 }
 
-static void add_layer(ddp_model_t *model, const char *name, const char *kind, size_t ndim,
-                      const size_t *shape, size_t parameters)
+void ddp_model_add_info(ddp_model_t *model, const char *name, const char *kind, size_t ndim,
+                        const size_t *shape, size_t parameters)
 {
     ddp_layer_info_t *layer = &model->layers[model->n_layers++];
 
@@ -115,7 +124,7 @@ static void add_layer(ddp_model_t *model, const char *name, const char *kind, si
 void ddp_model_add_plain(ddp_model_t *model, const char *name, const char *kind, size_t ndim,
                          const size_t *shape)
 {
-    add_layer(model, name, kind, ndim, shape, 0);
+    ddp_model_add_info(model, name, kind, ndim, shape, 0);
 }
 
 void ddp_model_add_dropout(ddp_model_t *model, size_t number, size_t width)
@@ -153,8 +162,8 @@ ddp_status_t ddp_model_add_linear(ddp_model_t *model, ddp_params_t *params, cons
 
     count_flops(model, params, (double)in * (double)out_width);
     DDP_TRY(add_pair(params, name, 2, shape, in, pair_p));
-    add_layer(model, name, act == DDP_ACT_RELU ? "linear relu" : "linear", 1, shape,
-              out_width * in + out_width);
+    ddp_model_add_info(model, name, act == DDP_ACT_RELU ? "linear relu" : "linear", 1, shape,
+                       out_width * in + out_width);
 out:
     return status;
 }
@@ -168,7 +177,7 @@ ddp_status_t ddp_model_add_conv3x3(ddp_model_t *model, ddp_params_t *params, con
 
     count_flops(model, params, (double)(height * width) * (double)out_c * (double)in * 9);
     DDP_TRY(add_pair(params, name, 4, shape, 9 * in, pair_p));
-    add_layer(model, name, "conv2d 3x3 pad 1 relu", 3, result, out_c * in * 9 + out_c);
+    ddp_model_add_info(model, name, "conv2d 3x3 pad 1 relu", 3, result, out_c * in * 9 + out_c);
 out:
     return status;
 }

@@ -1,4 +1,5 @@
-/** @file Models from configuration: `mlp` and `cnn` for images of any size and number of classes. */
+/** @file Models from configuration: `mlp` and `cnn` for images of any size and number of classes, `gpt2` for
+ * tokens. */
 #ifndef DDP_MODEL_H_
 #define DDP_MODEL_H_
 
@@ -10,17 +11,27 @@ extern "C" {
 
 #define DDP_MLP_MAX_HIDDEN 16
 
-typedef enum ddp_model_kind { DDP_MODEL_MLP = 0, DDP_MODEL_CNN = 1 } ddp_model_kind_t;
+typedef enum ddp_model_kind { DDP_MODEL_MLP = 0, DDP_MODEL_CNN = 1, DDP_MODEL_GPT2 = 2 } ddp_model_kind_t;
 
 typedef struct ddp_model_config {
     ddp_model_kind_t kind;
-    size_t           height, width, channels, classes; /* of the data */
-    size_t           n_hidden;                         /* mlp: hidden layers; 0: one linear layer */
-    size_t           hidden[DDP_MLP_MAX_HIDDEN];
-    float            dropout; /* mlp: after each hidden layer; cnn: before the last layer */
+    size_t height, width, channels, classes; /* of the data; gpt2: channels of a token, the rest 0 */
+    size_t n_hidden;                         /* mlp: hidden layers; 0: one linear layer */
+    size_t hidden[DDP_MLP_MAX_HIDDEN];
+    float  dropout;                       /* mlp: after each hidden layer; cnn: before the last layer;
+                                                                             gpt2: after the embedding and each projection */
+    size_t layers, heads, context, vocab; /* gpt2; channels is a multiple of heads */
 
     ddp_conv_algo_t conv; /* of all convolutions; AUTO is the usual */
 } ddp_model_config_t;
+
+/**
+ * Fill layers, heads, channels, context and vocab of a gpt2 by the name of a preset: gpt2-124m, gpt2-355m,
+ * gpt2-774m, gpt2-1558m (Radford et al. 2019), gpt2-small (4 layers, 4 heads, 256 channels, context 256,
+ * vocab 256) and gpt2-tiny (2, 2, 64, 32, 256). The rest stays.
+ * @return DDP_ERR_CONFIG: no such preset
+ */
+DDP_API ddp_status_t ddp_model_gpt2_preset(const char *name, ddp_model_config_t *config) DDP_NODISCARD;
 
 typedef struct ddp_model ddp_model_t;
 
@@ -28,6 +39,8 @@ typedef struct ddp_model ddp_model_t;
  * Register the model's parameters and finish the list.
  * mlp: flatten, then fc1 .. fcN with ReLU, last without. cnn: conv1 (3x3, 32, pad 1) ReLU pool 2, conv2 (3x3,
  * 64, pad 1) ReLU pool 2, flatten, fc1 (128) ReLU, fc2. Names: "fc1.weight", "fc1.bias", "conv1.weight" ...
+ * gpt2: pre-LN blocks with tanh-GELU, learned positions, head tied to the embedding; names and shapes are
+ * those of Hugging Face's state dict, "transformer.h.0.attn.c_attn.weight" [channels, 3 channels].
  * @param [in] params  empty; borrowed, outlives the model
  */
 DDP_API ddp_status_t ddp_model_create(const ddp_model_config_t *config, ddp_params_t *params,
@@ -37,6 +50,19 @@ DDP_API void         ddp_model_destroy(ddp_model_t **model_p);
 /** logits[n, classes] of images x[n, height, width, channels]. */
 DDP_API ddp_status_t ddp_model_forward(ddp_model_t *model, ddp_tape_t *tape, ddp_tensor_t *x,
                                        ddp_tensor_t **logits_p) DDP_NODISCARD;
+
+/**
+ * Of a gpt2: the summed loss of predicting targets[n, length] from tokens[n, length], ending the forward.
+ * Attention has no dropout of its own.
+ * @param [in] tokens, targets  device, borrowed until backward is done; a target of -1 counts nothing
+ * @return DDP_ERR_INVALID_ARG: another model, or length > context
+ */
+DDP_API ddp_status_t ddp_model_forward_tokens(ddp_model_t *model, ddp_tape_t *tape, const int32_t *tokens,
+                                              const int32_t *targets, size_t n, size_t length,
+                                              ddp_loss_stats_t **stats_p) DDP_NODISCARD;
+/** Of a gpt2: logits[n, length, vocab], for sampling. */
+DDP_API ddp_status_t ddp_model_logits(ddp_model_t *model, ddp_tape_t *tape, const int32_t *tokens, size_t n,
+                                      size_t length, ddp_tensor_t **logits_p) DDP_NODISCARD;
 
 /** One line of the model table: layer, output shape for batch 1, parameters. */
 typedef struct ddp_layer_info {

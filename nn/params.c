@@ -7,7 +7,7 @@
 
 #include "base/convert.h"
 #include "base/error.h"
-#include "kernels/ops.h"
+#include "kernels/ops_seq.h"
 
 /** What a parameter has beside its description. */
 typedef struct entry {
@@ -97,10 +97,12 @@ static ddp_status_t check_new(const ddp_params_t *params, const char *name, size
         DDP_REQUIRE(strcmp(params->descs[i].name, name) != 0, DDP_ERR_INVALID_ARG,
                     "parameter '%s' is registered twice", name);
     }
-    DDP_REQUIRE(init.kind >= DDP_INIT_ZERO && init.kind <= DDP_INIT_UNIFORM, DDP_ERR_INVALID_ARG,
+    DDP_REQUIRE(init.kind >= DDP_INIT_ZERO && init.kind <= DDP_INIT_NORMAL, DDP_ERR_INVALID_ARG,
                 "parameter '%s': initial distribution %d is not known", name, (int)init.kind);
     DDP_REQUIRE(init.kind != DDP_INIT_UNIFORM || init.fan_in > 0, DDP_ERR_INVALID_ARG,
                 "parameter '%s': a uniform start needs a fan_in > 0", name);
+    DDP_REQUIRE(init.kind != DDP_INIT_NORMAL || init.std > 0.0F, DDP_ERR_INVALID_ARG,
+                "parameter '%s': a normal start needs a standard deviation > 0", name);
 out:
     return status;
 }
@@ -207,18 +209,21 @@ static ddp_status_t initialize_one(const ddp_params_t *params, ddp_stream_t *str
     const ddp_init_t         init    = params->entries[index].init;
     float                   *value   = ddp_params_value(params, index);
     const size_t             padding = ddp_block_round(desc->count) - desc->count;
-    ddp_uniform_args_t       uniform = {.y = value, .count = desc->count};
+    const ddp_rng_key_t      key     = {.seed  = seed,
+                                        .step  = UINT64_MAX, /* never reached: no dropout draws the same */
+                                        .layer = (uint32_t)index};
+    ddp_uniform_args_t       uniform = {.y = value, .count = desc->count, .key = key};
+    const ddp_normal_args_t  normal  = {.y = value, .count = desc->count, .std = init.std, .key = key};
 
     DDP_TRY(ddp_op_fill(stream, value + desc->count, padding, 0.0F));
+    if (init.kind == DDP_INIT_NORMAL) {
+        return ddp_op_normal(stream, &normal);
+    }
     if (init.kind != DDP_INIT_UNIFORM) {
         return ddp_op_fill(stream, value, desc->count, init.kind == DDP_INIT_ONE ? 1.0F : 0.0F);
     }
     uniform.high = (float)(1.0 / sqrt((double)init.fan_in));
     uniform.low  = -uniform.high;
-    uniform.key =
-        (ddp_rng_key_t){.seed  = seed,
-                        .step  = UINT64_MAX, /* never reached, so no dropout draws the same numbers */
-                        .layer = (uint32_t)index};
     DDP_TRY(ddp_op_uniform(stream, &uniform));
 out:
     return status;

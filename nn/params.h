@@ -19,11 +19,18 @@ extern "C" {
 typedef struct ddp_params ddp_params_t;
 
 /** How a parameter begins. UNIFORM: in [-bound, bound), bound = 1 / sqrt(fan_in): PyTorch's default of Linear
- * and Conv2d (kaiming-uniform with a = sqrt(5) for the weight, and the same bound for the bias). */
-typedef enum ddp_init_kind { DDP_INIT_ZERO = 0, DDP_INIT_ONE = 1, DDP_INIT_UNIFORM = 2 } ddp_init_kind_t;
+ * and Conv2d (kaiming-uniform with a = sqrt(5) for the weight, and the same bound for the bias). NORMAL: mean
+ * 0, standard deviation `std`. */
+typedef enum ddp_init_kind {
+    DDP_INIT_ZERO    = 0,
+    DDP_INIT_ONE     = 1,
+    DDP_INIT_UNIFORM = 2,
+    DDP_INIT_NORMAL  = 3
+} ddp_init_kind_t;
 typedef struct ddp_init {
     ddp_init_kind_t kind;
     size_t          fan_in; /* UNIFORM */
+    float           std;    /* NORMAL, > 0 */
 } ddp_init_t;
 
 /** An empty list. */

@@ -82,6 +82,7 @@ ddp_status_t ddp_tape_begin(ddp_tape_t *tape, const ddp_tape_begin_t *begin)
     tape->loss_grad      = NULL;
     tape->dropout_layers = 0;
     memset(tape->uses, 0, tape->n_params * sizeof(*tape->uses));
+    memset(tape->written, 0, tape->n_params * sizeof(*tape->written)); /* a head writes in forward */
     /* Work of the last micro-batch may still be to run; it is ordered before whatever writes here next. */
     ddp_arena_reset(&tape->activations);
     ddp_arena_reset(&tape->host);
@@ -307,7 +308,6 @@ ddp_status_t ddp_tape_backward(ddp_tape_t *tape)
                 "no memory is bound for the parameters' gradients");
     tape->loss_input = NULL; /* a second backward would start from overwritten gradients */
     memcpy(tape->left, tape->uses, tape->n_params * sizeof(*tape->left));
-    memset(tape->written, 0, tape->n_params * sizeof(*tape->written));
     if (input->needs_grad) {
         input->grad     = tape->loss_grad;
         input->has_grad = true;

@@ -69,7 +69,8 @@ void nn_program_start(const nn_program_t *program, nn_world_t *world, uint64_t s
 
     for (size_t i = 0; i < program->n_params; i++) {
         const nn_param_t *param = &program->params[i];
-        const ddp_init_t  init  = {param->fan_in == 0 ? DDP_INIT_ZERO : DDP_INIT_UNIFORM, param->fan_in};
+        const ddp_init_t  init  = {.kind   = param->fan_in == 0 ? DDP_INIT_ZERO : DDP_INIT_UNIFORM,
+                                   .fan_in = param->fan_in};
 
         ck_assert_int_eq(ddp_params_add(world->params, param->name, param->ndim, param->shape, init, &index),
                          DDP_OK);

@@ -175,8 +175,9 @@ START_TEST(flattening_images_of_one_pixel_or_one_channel_copies_nothing)
 
     nn_noise(data, 48, 1);
     nn_world_open(&world, DDP_ISA_PLAIN);
-    ck_assert_int_eq(ddp_params_add(world.params, "w", 2, shape, (ddp_init_t){DDP_INIT_ONE, 0}, &index),
-                     DDP_OK);
+    ck_assert_int_eq(
+        ddp_params_add(world.params, "w", 2, shape, (ddp_init_t){.kind = DDP_INIT_ONE, .fan_in = 0}, &index),
+        DDP_OK);
     ck_assert_int_eq(ddp_params_finish(world.params), DDP_OK);
     nn_world_start(&world, 1);
     ck_assert_int_eq(ddp_tape_begin(world.tape, &begin), DDP_OK);
@@ -241,9 +242,9 @@ static void open_small_world(nn_world_t *world)
     size_t index;
 
     nn_world_open(world, ddp_isa_detect());
-    ck_assert_int_eq(
-        ddp_params_add(world->params, "a", 1, (const size_t[]){1}, (ddp_init_t){DDP_INIT_ZERO, 0}, &index),
-        DDP_OK);
+    ck_assert_int_eq(ddp_params_add(world->params, "a", 1, (const size_t[]){1},
+                                    (ddp_init_t){.kind = DDP_INIT_ZERO, .fan_in = 0}, &index),
+                     DDP_OK);
     ck_assert_int_eq(ddp_params_finish(world->params), DDP_OK);
     nn_world_start(world, 1);
 }
@@ -442,7 +443,7 @@ START_TEST(shapes_that_do_not_fit_are_named_with_both_sides)
     nn_world_t             world;
     ddp_tensor_t          *x = NULL, *flat = NULL, *y = NULL;
     size_t                 conv, linear, bias;
-    const ddp_init_t       zero = {DDP_INIT_ZERO, 0};
+    const ddp_init_t       zero = {.kind = DDP_INIT_ZERO, .fan_in = 0};
 
     nn_world_open(&world, DDP_ISA_PLAIN);
     ck_assert_int_eq(ddp_params_add(world.params, "c", 4, kernel, zero, &conv), DDP_OK);

@@ -6,7 +6,7 @@
 #include "tests/nn/nn_program.h"
 #include "tests/support/ddp_test.h"
 
-static const ddp_init_t zero = {DDP_INIT_ZERO, 0};
+static const ddp_init_t zero = {.kind = DDP_INIT_ZERO, .fan_in = 0};
 
 START_TEST(parameters_keep_copies_of_their_names_in_registration_order)
 {
@@ -44,7 +44,7 @@ START_TEST(wrong_parameters_are_refused_by_name)
 {
     ddp_params_t    *params  = NULL;
     const size_t     shape[] = {2, 2, 2, 2, 2}, empty[] = {2, 0}, huge[] = {(size_t)1 << 40, (size_t)1 << 40};
-    const ddp_init_t uniform = {DDP_INIT_UNIFORM, 0};
+    const ddp_init_t uniform = {.kind = DDP_INIT_UNIFORM, .fan_in = 0};
     size_t           index   = 77;
 
     ck_assert_int_eq(ddp_params_create(&params), DDP_OK);
@@ -91,7 +91,9 @@ END_TEST
 static void start(nn_world_t *world, size_t n, uint64_t seed)
 {
     const size_t     shape[]  = {50, 30};
-    const ddp_init_t inits[3] = {{DDP_INIT_UNIFORM, 25}, {DDP_INIT_ONE, 0}, {DDP_INIT_ZERO, 0}};
+    const ddp_init_t inits[3] = {{.kind = DDP_INIT_UNIFORM, .fan_in = 25},
+                                 {.kind = DDP_INIT_ONE, .fan_in = 0},
+                                 {.kind = DDP_INIT_ZERO, .fan_in = 0}};
     char             name[8];
     size_t           index;
 

@@ -1,0 +1,401 @@
+/* A tiny GPT-2 against PyTorch; the values and how they were made: tests/data/make_gpt2.py. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/optim.h"
+#include "nn/model.h"
+#include "tests/nn/nn_program.h"
+#include "tests/support/ddp_test.h"
+
+#define STEPS  10
+#define N      3
+#define T      24
+#define VOCAB  61
+#define SAMPLE 7 /* every SAMPLE-th weight is in the file */
+#define N_KEPT 3
+
+typedef struct header {
+    char     name[64];
+    uint32_t type; /* 0 float32, 1 float64, 2 int32 */
+    uint32_t ndim;
+    uint32_t shape[4];
+} header_t;
+
+static unsigned char *file_bytes;
+static size_t         file_size;
+static const size_t   kept_steps[N_KEPT] = {1, 5, 10};
+
+static const ddp_model_config_t config = {
+    .kind = DDP_MODEL_GPT2, .channels = 32, .layers = 2, .heads = 2, .context = T, .vocab = VOCAB};
+
+static void read_file(void)
+{
+    FILE *file = fopen(DDP_TEST_DATA_DIR "/gpt2.bin", "rb");
+
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
+    file_size = (size_t)ftell(file);
+    rewind(file);
+    file_bytes = malloc(file_size);
+    ck_assert_uint_eq(fread(file_bytes, 1, file_size, file), file_size);
+    fclose(file);
+}
+
+static void drop_file(void)
+{
+    free(file_bytes);
+}
+
+/** The array "<kind><name>": `count` elements, aligned, to be freed. */
+static void *load(const char *kind, const char *name, uint32_t type, size_t count)
+{
+    static const size_t type_size[] = {4, 8, 4};
+    char                full[96];
+    size_t              at = 0;
+
+    snprintf(full, sizeof(full), "%s%s", kind, name);
+    while (at + sizeof(header_t) <= file_size) {
+        header_t header;
+        size_t   n;
+        void    *copy;
+
+        memcpy(&header, file_bytes + at, sizeof(header));
+        at += sizeof(header);
+        n = (size_t)header.shape[0] * header.shape[1] * header.shape[2] * header.shape[3];
+        if (strcmp(header.name, full) == 0) {
+            ck_assert_uint_eq(header.type, type);
+            ck_assert_uint_eq(n, count);
+            copy = malloc(n * type_size[type]);
+            memcpy(copy, file_bytes + at, n * type_size[type]);
+            return copy;
+        }
+        at += n * type_size[header.type];
+    }
+    ck_abort_msg("%s is not in the file", full);
+    return NULL;
+}
+
+typedef struct run {
+    nn_world_t   world;
+    ddp_model_t *model;
+    int32_t     *tokens, *targets;
+    float       *slot[2];
+    double       losses[STEPS];
+    float        weight;
+} run_t;
+
+static void open_run(run_t *run, ddp_isa_t isa)
+{
+    nn_world_open(&run->world, isa);
+    ck_assert_msg(ddp_model_create(&config, run->world.params, &run->model) == DDP_OK, "%s",
+                  ddp_error_line());
+    nn_world_start(&run->world, 1);
+    nn_world_wait(&run->world);
+    run->tokens  = load("", "tokens", 2, (size_t)STEPS * N * T);
+    run->targets = load("", "targets", 2, (size_t)STEPS * N * T);
+    for (size_t i = 0; i < ddp_params_count(run->world.params); i++) {
+        const ddp_tensor_desc_t *desc  = &ddp_params_descs(run->world.params)[i];
+        float                   *start = load("start.", desc->name, 0, desc->count);
+
+        memcpy(ddp_params_value(run->world.params, i), start, desc->count * sizeof(float));
+        free(start);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const size_t bytes = ddp_params_total(run->world.params) * sizeof(float);
+
+        run->slot[i] = aligned_alloc(DDP_ALIGNMENT, bytes);
+        memset(run->slot[i], 0, bytes);
+    }
+}
+
+static void close_run(run_t *run)
+{
+    free(run->slot[0]);
+    free(run->slot[1]);
+    free(run->tokens);
+    free(run->targets);
+    ddp_model_destroy(&run->model);
+    nn_world_close(&run->world);
+}
+
+static void check_logits(run_t *run)
+{
+    const ddp_tape_begin_t begin  = {.training = false};
+    double                *wanted = load("", "logits", 1, (size_t)N * T * VOCAB);
+    ddp_tensor_t          *logits = NULL;
+
+    ck_assert_int_eq(ddp_tape_begin(run->world.tape, &begin), DDP_OK);
+    ck_assert_msg(ddp_model_logits(run->model, run->world.tape, run->tokens, N, T, &logits) == DDP_OK, "%s",
+                  ddp_error_line());
+    nn_world_wait(&run->world);
+    ck_assert_uint_eq(logits->count, (size_t)N * T * VOCAB);
+    for (size_t i = 0; i < logits->count; i++) {
+        ck_assert_double_le(fabs((double)logits->data[i] - wanted[i]), 1e-5);
+    }
+    free(wanted);
+}
+
+static void backward(run_t *run, size_t step)
+{
+    const ddp_tape_begin_t begin = {.training = true, .step = step};
+    ddp_tape_t            *tape  = run->world.tape;
+    ddp_loss_stats_t      *stats = NULL;
+
+    ck_assert_int_eq(ddp_tape_begin(tape, &begin), DDP_OK);
+    ck_assert_msg(ddp_model_forward_tokens(run->model, tape, run->tokens + step * N * T,
+                                           run->targets + step * N * T, N, T, &stats) == DDP_OK,
+                  "%s", ddp_error_line());
+    ck_assert_int_eq(ddp_tape_backward(tape), DDP_OK);
+    nn_world_wait(&run->world);
+    run->losses[step] = (double)stats->loss / (double)stats->weight;
+    run->weight       = stats->weight;
+}
+
+static void update(run_t *run, size_t step)
+{
+    static const int32_t            op[1] = {0};
+    static const ddp_optim_config_t adamw = DDP_OPTIM_CONFIG_ADAMW;
+
+    for (size_t i = 0; i < ddp_params_count(run->world.params); i++) {
+        const ddp_tensor_desc_t *desc    = &ddp_params_descs(run->world.params)[i];
+        const float             *grad    = ddp_params_grad(run->world.params, i);
+        const ddp_tree_program_t program = {.op = op, .length = 1, .source = &grad};
+        const ddp_update_t       args    = {.config     = &adamw,
+                                            .lr         = 0x1p-8F,
+                                            .grad_scale = 1.0F / run->weight,
+                                            .step       = step + 1,
+                                            .param      = ddp_params_value(run->world.params, i),
+                                            .slot = {run->slot[0] + desc->offset, run->slot[1] + desc->offset}};
+
+        ddp_tree_update(ddp_device_isa(run->world.device), &program, &args,
+                        ddp_block_round(desc->count) / DDP_BLOCK);
+    }
+}
+
+static void check_gradients(const run_t *run)
+{
+    for (size_t i = 0; i < ddp_params_count(run->world.params); i++) {
+        const ddp_tensor_desc_t *desc    = &ddp_params_descs(run->world.params)[i];
+        const float             *grad    = ddp_params_grad(run->world.params, i);
+        float                   *wanted  = load("grad.", desc->name, 0, desc->count);
+        double                   largest = 0, worst = 0;
+
+        for (size_t j = 0; j < desc->count; j++) {
+            const double error = fabs((double)grad[j] - (double)wanted[j]);
+
+            largest = fmax(largest, fabs((double)wanted[j]));
+            worst   = isnan(error) ? INFINITY : fmax(worst, error);
+        }
+        free(wanted);
+        ck_assert_msg(worst <= 1e-5 * largest, "%s: gradient off by %g, largest entry %g", desc->name, worst,
+                      largest);
+    }
+}
+
+/** The distance of the sampled weights from PyTorch's float64 run, and the length of its weights. */
+static double distance(const run_t *run, size_t step, double *length_p)
+{
+    double sum = 0, length = 0;
+
+    for (size_t i = 0; i < ddp_params_count(run->world.params); i++) {
+        const ddp_tensor_desc_t *desc  = &ddp_params_descs(run->world.params)[i];
+        const size_t             count = (desc->count + SAMPLE - 1) / SAMPLE;
+        char                     kind[16];
+        double                  *wanted;
+
+        if (strstr(desc->name, "c_attn.bias") != NULL) {
+            continue; /* the gradient of the keys' bias is rounding alone: make_gpt2.py */
+        }
+        snprintf(kind, sizeof(kind), "step%zu.", step);
+        wanted = load(kind, desc->name, 1, count);
+        for (size_t j = 0; j < count; j++) {
+            const double error = (double)ddp_params_value(run->world.params, i)[j * SAMPLE] - wanted[j];
+
+            sum += error * error;
+            length += wanted[j] * wanted[j];
+        }
+        free(wanted);
+    }
+    *length_p = sqrt(length);
+    return sqrt(sum);
+}
+
+/** Twice PyTorch's float32 distance from its float64 run, and the floor that test_training.c explains. */
+static void check_kept_step(const run_t *run, size_t k)
+{
+    const size_t step        = kept_steps[k];
+    double      *losses64    = load("", "losses64", 1, STEPS);
+    double      *losses32    = load("", "losses32", 1, STEPS);
+    double      *distances32 = load("", "distances32", 1, N_KEPT);
+    double       length      = 0;
+    const double ours        = distance(run, step, &length);
+    const double bound       = 2 * distances32[k] + length * 0x1p-24;
+    const double loss_error  = fabs(run->losses[step - 1] - losses64[step - 1]);
+    const double loss_bound =
+        2 * fabs(losses32[step - 1] - losses64[step - 1]) + losses64[step - 1] * 0x1p-22;
+
+    free(losses64);
+    free(losses32);
+    free(distances32);
+    ck_assert_msg(ours <= bound, "step %zu: weights off by %g, bound %g", step, ours, bound);
+    ck_assert_msg(loss_error <= loss_bound, "step %zu: loss off by %g, bound %g", step, loss_error,
+                  loss_bound);
+}
+
+START_TEST(ten_steps_of_gpt2_stay_near_pytorch)
+{
+    size_t kept = 0;
+    run_t  run;
+
+    open_run(&run, (ddp_isa_t)_i);
+    check_logits(&run);
+    for (size_t step = 0; step < STEPS; step++) {
+        backward(&run, step);
+        if (step == 0) {
+            ck_assert_float_eq(run.weight, N * T - 1); /* one target counts nothing */
+            check_gradients(&run);
+        }
+        update(&run, step);
+        if (kept < N_KEPT && kept_steps[kept] == step + 1) {
+            check_kept_step(&run, kept++);
+        }
+    }
+    ck_assert_uint_eq(kept, N_KEPT);
+    close_run(&run);
+}
+END_TEST
+
+static ddp_status_t note(void *ctx, size_t index)
+{
+    size_t *order = ctx;
+
+    order[1 + order[0]++] = index;
+    return DDP_OK;
+}
+
+START_TEST(parameters_are_ready_in_the_reverse_order_of_registration)
+{
+    size_t order[40] = {0};
+    run_t  run;
+
+    open_run(&run, DDP_ISA_PLAIN);
+    ddp_tape_set_ready(run.world.tape, note, order);
+    backward(&run, 0);
+    ck_assert_uint_eq(order[0], ddp_params_count(run.world.params));
+    for (size_t i = 0; i < order[0]; i++) {
+        ck_assert_uint_eq(order[1 + i], order[0] - 1 - i);
+    }
+    close_run(&run);
+}
+END_TEST
+
+START_TEST(initial_values_are_those_of_the_paper)
+{
+    nn_world_t   world;
+    ddp_model_t *model = NULL;
+
+    nn_world_open(&world, ddp_isa_detect());
+    ck_assert_int_eq(ddp_model_create(&config, world.params, &model), DDP_OK);
+    nn_world_start(&world, 1);
+    nn_world_wait(&world);
+    for (size_t i = 0; i < ddp_params_count(world.params); i++) {
+        const ddp_tensor_desc_t *desc   = &ddp_params_descs(world.params)[i];
+        const bool               small  = strstr(desc->name, "c_proj.weight") != NULL;
+        const double             std    = small ? 0.02 / sqrt(4.0) : 0.02;
+        double                   square = 0;
+
+        for (size_t j = 0; j < desc->count; j++) {
+            const double value = (double)ddp_params_value(world.params, i)[j];
+
+            square += value * value / (double)desc->count;
+            if (desc->ndim == 1) {
+                ck_assert_double_eq(
+                    value,
+                    strstr(desc->name, "ln_") != NULL && strstr(desc->name, "weight") != NULL ? 1.0 : 0.0);
+            }
+        }
+        if (desc->ndim == 2) { /* five standard errors */
+            ck_assert_double_le(fabs(sqrt(square) / std - 1.0), 5.0 / sqrt(2.0 * (double)desc->count));
+        }
+    }
+    ddp_model_destroy(&model);
+    nn_world_close(&world);
+}
+END_TEST
+
+/* OpenAI's and Hugging Face's counts. */
+START_TEST(presets_have_the_known_numbers_of_parameters)
+{
+    static const struct {
+        const char *name;
+        size_t      parameters;
+    } known[] = {{"gpt2-124m", 124439808},
+                 {"gpt2-355m", 354823168},
+                 {"gpt2-774m", 774030080},
+                 {"gpt2-1558m", 1557611200}};
+
+    for (size_t i = 0; i < 4; i++) {
+        ddp_model_config_t preset = {.kind = DDP_MODEL_GPT2};
+        ddp_params_t      *params = NULL;
+        ddp_model_t       *model  = NULL;
+
+        ck_assert_int_eq(ddp_model_gpt2_preset(known[i].name, &preset), DDP_OK);
+        ck_assert_int_eq(ddp_params_create(&params), DDP_OK);
+        ck_assert_msg(ddp_model_create(&preset, params, &model) == DDP_OK, "%s", ddp_error_line());
+        ck_assert_uint_eq(ddp_params_elements(params), known[i].parameters);
+        ddp_model_destroy(&model);
+        ddp_params_destroy(&params);
+    }
+}
+END_TEST
+
+START_TEST(what_does_not_fit_is_named)
+{
+    const ddp_tape_begin_t begin     = {.training = true};
+    ddp_loss_stats_t      *stats     = NULL;
+    ddp_tensor_t          *x         = NULL;
+    ddp_tensor_t          *y         = NULL;
+    const size_t           shape[4]  = {1, 1, 1, 32};
+    const float            image[32] = {0};
+    ddp_model_config_t     bad       = config;
+    ddp_params_t          *params    = NULL;
+    ddp_model_t           *model     = NULL;
+    run_t                  run;
+
+    open_run(&run, DDP_ISA_PLAIN);
+    ck_assert_int_eq(ddp_tape_begin(run.world.tape, &begin), DDP_OK);
+    ddp_assert_fails(
+        ddp_model_forward_tokens(run.model, run.world.tape, run.tokens, run.targets, 1, T + 1, &stats),
+        DDP_ERR_INVALID_ARG, "longer than the context of 24");
+    ck_assert_int_eq(ddp_tape_input(run.world.tape, image, 4, shape, &x), DDP_OK);
+    ddp_assert_fails(ddp_model_forward(run.model, run.world.tape, x, &y), DDP_ERR_INVALID_ARG,
+                     "made for tokens");
+    ddp_assert_fails(ddp_nn_attention(run.world.tape, x, 2, &y), DDP_ERR_INVALID_ARG, "[1, 1, 1, 32]");
+    ddp_assert_fails(ddp_nn_layer_norm(run.world.tape, x, 0, 1, 0.0F, &y), DDP_ERR_INVALID_ARG, "1952");
+    close_run(&run);
+
+    ck_assert_int_eq(ddp_params_create(&params), DDP_OK);
+    bad.heads = 5;
+    ddp_assert_fails(ddp_model_create(&bad, params, &model), DDP_ERR_CONFIG,
+                     "32 channels do not divide into 5 heads");
+    ddp_assert_fails(ddp_model_gpt2_preset("gpt3", &bad), DDP_ERR_CONFIG, "gpt2-124m");
+    ddp_params_destroy(&params);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("gpt2");
+    TCase *tcase = tcase_create("all");
+
+    tcase_add_unchecked_fixture(tcase, read_file, drop_file);
+    tcase_add_loop_test(tcase, ten_steps_of_gpt2_stay_near_pytorch, 0, nn_isas());
+    tcase_add_test(tcase, parameters_are_ready_in_the_reverse_order_of_registration);
+    tcase_add_test(tcase, initial_values_are_those_of_the_paper);
+    tcase_add_test(tcase, presets_have_the_known_numbers_of_parameters);
+    tcase_add_test(tcase, what_does_not_fit_is_named);
+    suite_add_tcase(suite, tcase);
+    return ddp_test_run(suite);
+}
