@@ -1,0 +1,151 @@
+/* GPT-2 with dropout and tied embedding: the ranks together train what each of them trains alone. */
+#include <string.h>
+
+#include <mpi.h>
+
+#include "ddp/comm.h"
+#include "ddp/trainer.h"
+#include "nn/model.h"
+#include "tests/support/ddp_test.h"
+
+#define T     16
+#define VOCAB 61
+#define BATCH 9
+#define PARTS 5 /* micro-batches of 2 and 1 sequences */
+#define STEPS 3
+#define HASH  33
+
+typedef struct job {
+    ddp_comm_t   *comm;
+    ddp_device_t *device;
+    ddp_stream_t *stream;
+    ddp_params_t *params;
+    ddp_model_t  *model;
+    int32_t       tokens[STEPS * BATCH][T], targets[STEPS * BATCH][T];
+} job_t;
+
+static ddp_status_t forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro, ddp_loss_stats_t **stats_p)
+{
+    job_t       *job   = ctx;
+    const size_t first = (size_t)micro->step * BATCH + micro->first_row;
+
+    return ddp_model_forward_tokens(job->model, tape, job->tokens[first], job->targets[first], micro->n, T,
+                                    stats_p);
+}
+
+static void job_open(job_t *job, MPI_Comm parent)
+{
+    const ddp_model_config_t config = {.kind     = DDP_MODEL_GPT2,
+                                       .layers   = 2,
+                                       .heads    = 2,
+                                       .channels = 32,
+                                       .context  = T,
+                                       .vocab    = VOCAB,
+                                       .dropout  = 0.1F};
+    ddp_comm_params_t        ranks  = DDP_COMM_PARAMS_INIT;
+    ddp_device_params_t      cpu    = DDP_DEVICE_PARAMS_INIT;
+
+    memset(job, 0, sizeof(*job));
+    ranks.parent = parent;
+    cpu.isa      = ddp_isa_detect();
+    ddp_assert_all(ddp_comm_create(&ranks, &job->comm) == DDP_OK);
+    ddp_assert_ok(ddp_device_create(&cpu, &job->device));
+    ddp_comm_attach(job->comm, job->device);
+    ddp_assert_ok(ddp_stream_create(job->device, "compute", &job->stream));
+    ddp_assert_ok(ddp_params_create(&job->params));
+    ddp_assert_ok(ddp_model_create(&config, job->params, &job->model));
+    for (size_t i = 0; i < (size_t)STEPS * BATCH * T; i++) {
+        const uint32_t counter[4] = {(uint32_t)i, 0, 0, 5};
+        uint32_t       random[4];
+
+        ddp_philox(1, counter, random);
+        job->tokens[i / T][i % T]  = (int32_t)(random[0] % VOCAB);
+        job->targets[i / T][i % T] = random[2] % 8 == 0 ? -1 : (int32_t)(random[1] % VOCAB);
+    }
+}
+
+static void job_close(job_t *job)
+{
+    ddp_model_destroy(&job->model);
+    ddp_params_destroy(&job->params);
+    ddp_stream_destroy(&job->stream);
+    ddp_device_destroy(&job->device);
+    ddp_comm_destroy(&job->comm);
+}
+
+static void train(MPI_Comm parent, ddp_reduction_t reduction, size_t bucket_cap, char hash[HASH],
+                  double losses[STEPS])
+{
+    static job_t         job;
+    ddp_trainer_params_t setup   = DDP_TRAINER_PARAMS_INIT;
+    ddp_trainer_t       *trainer = NULL;
+
+    job_open(&job, parent);
+    setup.params                   = job.params;
+    setup.seed                     = 3;
+    setup.forward                  = forward;
+    setup.ctx                      = &job;
+    setup.reducer.comm             = job.comm;
+    setup.reducer.compute          = job.stream;
+    setup.reducer.micro_batches    = PARTS;
+    setup.reducer.reduction        = reduction;
+    setup.reducer.bucket_cap_bytes = bucket_cap;
+    ddp_assert_all(ddp_trainer_create(&setup, &trainer) == DDP_OK);
+    for (size_t s = 0; s < STEPS; s++) {
+        ddp_step_result_t result = {.loss = 0};
+
+        ddp_assert_all(ddp_trainer_step(trainer, &(ddp_step_t){.lr = 3e-3F, .samples = BATCH}, &result) ==
+                       DDP_OK);
+        losses[s] = result.loss;
+    }
+    ddp_assert_all(ddp_reducer_finish(ddp_trainer_reducer(trainer)) == DDP_OK);
+    ddp_reducer_weights_hash(ddp_trainer_reducer(trainer), hash);
+    ddp_trainer_destroy(&trainer);
+    job_close(&job);
+}
+
+START_TEST(ranks_together_train_the_bits_that_one_trains_alone)
+{
+    char   alone[HASH];
+    char   together[HASH];
+    double alone_loss[STEPS];
+    double loss[STEPS];
+
+    train(MPI_COMM_SELF, DDP_REDUCTION_EXACT, (size_t)25 << 20, alone, alone_loss);
+    train(MPI_COMM_WORLD, DDP_REDUCTION_EXACT, (size_t)32 << 10, together, loss);
+    ddp_assert_all(memcmp(loss, alone_loss, sizeof(loss)) == 0);
+    ddp_assert_all(strcmp(alone, together) == 0);
+    ddp_assert_all(loss[0] > 3.9 && loss[0] < 4.3); /* log 61 = 4.11 */
+}
+END_TEST
+
+/* `fast` adds micro-batches up in one arena: the head must add to it, not replace. */
+START_TEST(fast_reduction_gives_nearly_the_same)
+{
+    char   hash[HASH];
+    double exact[STEPS];
+    double fast[STEPS];
+
+    train(MPI_COMM_SELF, DDP_REDUCTION_EXACT, (size_t)25 << 20, hash, exact);
+    train(MPI_COMM_WORLD, DDP_REDUCTION_FAST, (size_t)25 << 20, hash, fast);
+    for (size_t s = 0; s < STEPS; s++) {
+        ddp_assert_all(fast[s] > exact[s] - 1e-4 && fast[s] < exact[s] + 1e-4);
+    }
+}
+END_TEST
+
+static Suite *make_suite(void)
+{
+    Suite *suite = suite_create("gpt2");
+    TCase *tcase = tcase_create("all");
+
+    tcase_add_test(tcase, ranks_together_train_the_bits_that_one_trains_alone);
+    tcase_add_test(tcase, fast_reduction_gives_nearly_the_same);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
+
+int main(int argc, char **argv)
+{
+    return ddp_test_run_mpi(&argc, &argv, make_suite);
+}
