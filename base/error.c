@@ -1,26 +1,55 @@
 #include "base/error.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static _Thread_local char error_line[DDP_ERROR_LINE_SIZE];
 
-static void make_one_line(char *text)
+void ddp_error_one_line(char *text)
 {
     for (; *text != '\0'; text++) {
-        if (*text == '\n' || *text == '\r') {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) {
             *text = ' ';
         }
     }
 }
 
+/* What is too long loses its middle: a long path stands in front of the cause. */
+static void record(const char *whole)
+{
+    const size_t length = strlen(whole);
+    const size_t head   = DDP_ERROR_LINE_SIZE / 2;
+    const size_t tail   = DDP_ERROR_LINE_SIZE - 1 - 3 - head;
+
+    if (length < DDP_ERROR_LINE_SIZE) {
+        memcpy(error_line, whole, length + 1);
+    } else {
+        memcpy(error_line, whole, head);
+        memcpy(error_line + head, "...", 3);
+        memcpy(error_line + head + 3, whole + length - tail, tail + 1);
+    }
+    ddp_error_one_line(error_line);
+}
+
 ddp_status_t ddp_fail_v(ddp_status_t status, const char *fmt, va_list args)
 {
-    char text[DDP_ERROR_LINE_SIZE]; /* the arguments may point into the old record */
+    char    text[DDP_ERROR_LINE_SIZE]; /* the arguments may point into the old record */
+    char   *whole = NULL;
+    int     length;
+    va_list again;
 
-    vsnprintf(text, sizeof(text), fmt, args);
-    make_one_line(text);
-    memcpy(error_line, text, sizeof(error_line));
+    va_copy(again, args);
+    length = vsnprintf(text, sizeof(text), fmt, args);
+    if (length >= (int)sizeof(text)) {
+        whole = malloc((size_t)length + 1);
+    }
+    if (whole != NULL) {
+        vsnprintf(whole, (size_t)length + 1, fmt, again);
+    }
+    va_end(again);
+    record(whole != NULL ? whole : text);
+    free(whole);
     return status;
 }
 
@@ -37,16 +66,14 @@ ddp_status_t ddp_fail(ddp_status_t status, const char *fmt, ...)
 void ddp_error_prefix(const char *fmt, ...)
 {
     char    text[DDP_ERROR_LINE_SIZE];
-    size_t  used;
+    char    whole[2 * DDP_ERROR_LINE_SIZE + 2];
     va_list args;
 
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    used = strlen(text);
-    snprintf(text + used, sizeof(text) - used, ": %s", error_line);
-    make_one_line(text);
-    memcpy(error_line, text, sizeof(error_line));
+    snprintf(whole, sizeof(whole), "%s: %s", text, error_line);
+    record(whole);
 }
 
 const char *ddp_error_line(void)

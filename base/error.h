@@ -12,14 +12,14 @@
 extern "C" {
 #endif
 
-/** Longest recorded line, with its final 0. Longer texts are cut. */
+/** Longest recorded line, with its final 0. Longer texts lose their middle. */
 #define DDP_ERROR_LINE_SIZE 512
 
 /**
  * Record one line for this thread, replacing an earlier one, and return `status`.
  *
- * Thread: any; the record belongs to the calling thread. Newlines in the text become spaces: a record is one
- * line.
+ * Thread: any; the record belongs to the calling thread. Control characters in the text become spaces: a
+ * record is one line.
  * @param [in] status  the error, < 0
  * @param [in] fmt     lower case; exact cause, then the option, path or command that mends it
  */
@@ -33,6 +33,9 @@ DDP_API void ddp_error_prefix(const char *fmt, ...) DDP_PRINTF(1, 2);
 
 /** @return the line recorded last on this thread, "" if none; valid until the next record on this thread. */
 DDP_API const char *ddp_error_line(void);
+
+/** Make `text` fit for one line of a terminal: control characters become spaces. */
+DDP_API void ddp_error_one_line(char *text);
 
 /** Forget the record of this thread. */
 DDP_API void ddp_error_clear(void);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
+
 #define LOG_LINE_SIZE 1024
 
 static _Atomic int log_level    = DDP_LOG_INFO;
@@ -51,6 +53,7 @@ void ddp_log(ddp_log_level_t level, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(line + used, sizeof(line) - (size_t)used - 1, fmt, args);
     va_end(args);
+    ddp_error_one_line(line);
     used         = (int)strlen(line);
     line[used++] = '\n';
     for (int sent = 0; sent < used;) {

@@ -29,6 +29,9 @@ START_TEST(a_record_is_one_line_and_may_quote_the_last_one)
     ddp_error_prefix("file '%s'", "x.h5");
     ck_assert_str_eq(ddp_error_line(), "file 'x.h5': outer: a b 7");
     ddp_error_clear();
+    (void)ddp_fail(DDP_ERR_IO, "a\x1b[31m\tb\x7f");
+    ck_assert_str_eq(ddp_error_line(), "a [31m b ");
+    ddp_error_clear();
     ck_assert_str_eq(ddp_error_line(), "");
 }
 END_TEST
@@ -43,6 +46,12 @@ START_TEST(a_record_that_is_too_long_is_cut)
     ck_assert_uint_eq(strlen(ddp_error_line()), DDP_ERROR_LINE_SIZE - 1);
     ddp_error_prefix("%s", text);
     ck_assert_uint_eq(strlen(ddp_error_line()), DDP_ERROR_LINE_SIZE - 1);
+    /* the cause behind a long path stays, and so does its beginning */
+    (void)ddp_fail(DDP_ERR_IO, "'%s': no such file", text);
+    ck_assert_str_eq(ddp_error_line() + DDP_ERROR_LINE_SIZE - 1 - 14, ": no such file");
+    ck_assert_mem_eq(ddp_error_line(), "'xxx", 4);
+    ddp_error_prefix("%s", text);
+    ck_assert_str_eq(ddp_error_line() + DDP_ERROR_LINE_SIZE - 1 - 14, ": no such file");
 }
 END_TEST
 
