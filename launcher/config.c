@@ -168,30 +168,40 @@ static ddp_status_t parse_choice(const ddp_key_t *key, const char *text, int *ch
 /* "[512, 256]" or "512,256". */
 static ddp_status_t parse_sizes(const ddp_key_t *key, const char *text, size_t *sizes, size_t *n_p)
 {
-    size_t   values[DDP_MLP_MAX_HIDDEN];
-    size_t   n     = 0;
-    uint64_t count = 0;
-    char     item[32];
+    size_t      values[DDP_MLP_MAX_HIDDEN];
+    size_t      n     = 0;
+    uint64_t    count = 0;
+    char        item[32];
+    const char *at         = text + strspn(text, " ");
+    const bool  is_bracket = *at == '[';
 
-    text += strspn(text, " [");
-    while (*text != '\0' && *text != ']') {
-        const size_t length = strcspn(text, " ,]");
+    at += is_bracket ? 1 : 0;
+    at += strspn(at, " ");
+    if (strspn(at, " ]") == strlen(at)) {
+        return ddp_fail(DDP_ERR_CONFIG, "%s.%s is empty: a list such as [512, 512] is expected", key->section,
+                        key->name);
+    }
+    for (bool is_more = true; is_more; at += is_more ? 1 : 0) {
+        size_t length;
 
+        at += strspn(at, " ");
+        length = strcspn(at, " ,]");
         if (n == DDP_MLP_MAX_HIDDEN) {
             return ddp_fail(DDP_ERR_CONFIG, "%s.%s has more than %d numbers", key->section, key->name,
                             DDP_MLP_MAX_HIDDEN);
         }
-        snprintf(item, sizeof(item), "%.*s", (int)(length < 31 ? length : 31), text);
+        snprintf(item, sizeof(item), "%.*s", (int)(length < 31 ? length : 31), at);
         if (parse_count(key, item, &count) != DDP_OK) {
             return DDP_ERR_CONFIG;
         }
         values[n++] = (size_t)count;
-        text += length;
-        text += strspn(text, " ,");
+        at += length;
+        at += strspn(at, " ");
+        is_more = *at == ',';
     }
-    if (n == 0) {
-        return ddp_fail(DDP_ERR_CONFIG, "%s.%s is empty: a list such as [512, 512] is expected", key->section,
-                        key->name);
+    if (strcmp(at, is_bracket ? "]" : "") != 0) {
+        return ddp_fail(DDP_ERR_CONFIG, "%s.%s is '%.80s': a list such as [512, 512] is expected",
+                        key->section, key->name, text);
     }
     memcpy(sizes, values, n * sizeof(values[0]));
     *n_p = n;

@@ -32,6 +32,20 @@ bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size
     return true;
 }
 
+/* A path may hold anything: YAML's double quotes, in which control characters have an escape. */
+static void dump_text(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) {
+            fprintf(out, "\\x%02x", (unsigned)*text);
+        } else {
+            fprintf(out, "%s%c", *text == '"' || *text == '\\' ? "\\" : "", *text);
+        }
+    }
+    fputs("\"\n", out);
+}
+
 char *ddp_config_dump(const ddp_config_t *config)
 {
     char       *text    = NULL;
@@ -51,11 +65,7 @@ char *ddp_config_dump(const ddp_config_t *config)
         ddp_config_value(config, i, value, sizeof(value));
         fprintf(out, "  %s: ", ddp_keys[i].name);
         if (ddp_keys[i].type == KEY_TEXT) {
-            fputc('\'', out); /* YAML's single quotes: the quote itself is doubled, nothing else is special */
-            for (const char *c = value; *c != '\0'; c++) {
-                fprintf(out, "%s%c", *c == '\'' ? "'" : "", *c);
-            }
-            fputs("'\n", out);
+            dump_text(out, value);
         } else {
             fprintf(out, "%s\n", value);
         }

@@ -1,5 +1,6 @@
 #include <cyaml/cyaml.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,8 +240,14 @@ static ddp_status_t take(ddp_config_t *config, size_t i, const slot_t *slot)
         return ddp_config_parse(config, i, slot->value);
     }
     for (uint32_t j = 0; j < slot->count && used < sizeof(text); j++) {
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", j > 0 ? "," : "[",
-                                 ((char **)slot->value)[j]);
+        const char *item = ((char **)slot->value)[j];
+
+        if (strpbrk(item, " ,[]") != NULL) {
+            return ddp_fail(DDP_ERR_CONFIG,
+                            "%s.%s holds '%.80s': a list of numbers is expected, as in [512, 512]",
+                            ddp_config_section(i), ddp_config_name(i), item);
+        }
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", j > 0 ? "," : "", item);
     }
     return ddp_config_parse(config, i, text);
 }
@@ -288,13 +295,14 @@ static ddp_status_t read_file(const char *path, char **text_p, size_t *length_p)
 {
     ddp_status_t status = DDP_OK;
     char        *text   = NULL;
-    FILE        *file   = fopen(path, "rb");
+    const int    fd     = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
+    FILE        *file   = fd >= 0 ? fdopen(fd, "rb") : NULL;
     struct stat  info;
     size_t       length;
 
-    DDP_REQUIRE(file != NULL, DDP_ERR_CONFIG, "%s: %s", path, strerror(errno));
-    DDP_REQUIRE(fstat(fileno(file), &info) == 0 && !S_ISDIR(info.st_mode), DDP_ERR_CONFIG,
-                "%s: a folder, not a YAML file", path);
+    DDP_REQUIRE(file != NULL && fstat(fd, &info) == 0, DDP_ERR_CONFIG, "%s: %s", path, strerror(errno));
+    DDP_REQUIRE(S_ISREG(info.st_mode), DDP_ERR_CONFIG, "%s: %s, not a YAML file", path,
+                S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
     text = malloc(FILE_LIMIT + 1);
     DDP_REQUIRE(text != NULL, DDP_ERR_NO_MEMORY, "no memory to read %s", path);
     length = fread(text, 1, FILE_LIMIT + 1, file);

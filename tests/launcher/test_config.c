@@ -123,7 +123,7 @@ START_TEST(a_dump_reads_back_to_the_same_values)
     ddp_config_defaults(&config);
     ddp_assert_ok(ddp_config_set(&config, "optimizer.lr=0.1234567890123456789"));
     ddp_assert_ok(ddp_config_set(&config, "model.hidden=7"));
-    ddp_assert_ok(ddp_config_set(&config, "data.path=it's: # {odd}\\"));
+    ddp_assert_ok(ddp_config_set(&config, "data.path=it's: # {\"odd\"}\\\n\t\x1b"));
     ddp_assert_ok(ddp_config_set(&config, "schedule.kind=wsd"));
     ddp_assert_ok(ddp_config_resolve(&config, true));
     text = ddp_config_dump(&config);
@@ -202,6 +202,8 @@ START_TEST(values_out_of_range_are_named_with_the_range)
     refuse("model: {kind: cn}\n", ":1:15: ", "model.kind is 'cn': allowed are mlp, cnn");
     refuse("model: {hidden: [0]}\n", ":1:17: ", "model.hidden is '0'");
     refuse("model: {hidden: []}\n", ":1:17: ", "a list of at least one is expected");
+    refuse("model: {hidden: [\"5,6\", 7]}\n", ":1:17: ", "model.hidden holds '5,6'");
+    refuse("model: {hidden: [\"5] junk\", 7]}\n", ":1:17: ", "model.hidden holds '5] junk'");
     refuse("model: {hidden: [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8]}\n",
            ":1:17: ", "more than 16");
     refuse("model: {hidden: 5}\n", ":1:17: ", "a list of at least one is expected");
@@ -238,8 +240,10 @@ END_TEST
 
 START_TEST(set_goes_through_the_same_checks)
 {
-    ddp_config_t config;
-    char         value[64];
+    static const char *const no_lists[] = {"[5",   "5]",    "5]6", "[5] 7", "[[5]]", "[5,,6]",
+                                           "[5,]", "[5 6]", ",",   "[",     "[] 5",  "[5]]"};
+    ddp_config_t             config;
+    char                     value[64];
 
     ddp_config_defaults(&config);
     ddp_assert_ok(ddp_config_set(&config, "train.batch=64"));
@@ -259,6 +263,14 @@ START_TEST(set_goes_through_the_same_checks)
     ddp_assert_fails(ddp_config_set(&config, "train.batch="), DDP_ERR_CONFIG,
                      "has no value; its default is 128");
     ck_assert_uint_eq(config.train.batch, 64);
+    for (size_t i = 0; i < sizeof(no_lists) / sizeof(no_lists[0]); i++) {
+        char text[64];
+
+        snprintf(text, sizeof(text), "model.hidden=%s", no_lists[i]);
+        ddp_assert_fails(ddp_config_set(&config, text), DDP_ERR_CONFIG, "model.hidden is ");
+    }
+    ddp_assert_ok(ddp_config_set(&config, "model.hidden= [ 8 ,9 ]"));
+    ddp_assert_ok(ddp_config_set(&config, "model.hidden=8, 9"));
 }
 END_TEST
 
