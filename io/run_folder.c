@@ -15,6 +15,7 @@
 #define PATH_SIZE   4096
 #define MOST_RUNS   100000 /* folders of one name; more is a loop gone wrong */
 #define FOLDER_MODE 0777   /* less the umask */
+#define FILE_NAME   64     /* "/metrics.jsonl" and its like, and the number of a folder */
 
 static ddp_status_t copy_path(const char *path, char *copy, size_t copy_size)
 {
@@ -112,7 +113,7 @@ out:
 ddp_status_t ddp_run_folder_create(const char *path, const char *base, char *folder, size_t folder_size)
 {
     ddp_status_t status = DDP_OK;
-    char         wanted[PATH_SIZE];
+    char         wanted[PATH_SIZE - FILE_NAME]; /* known before a folder is made */
 
     DDP_TRY(copy_path(path != NULL ? path : base, wanted, sizeof(wanted)));
     DDP_TRY(make_parents(wanted));
