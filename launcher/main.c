@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +79,21 @@ out:
     return status;
 }
 
+/* A closed stream must not lend its number to the next file or socket: what is printed would end up in it.
+ * For reading only, so that writing to it still fails. A pipe without a reader must not end a training. */
+static void settle_streams(void)
+{
+    int fd;
+
+    do {
+        fd = open("/dev/null", O_RDONLY);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
 /* Everything between MPI_Init and MPI_Finalize. @return exit status */
 static int train(ddp_run_t *run, ddp_status_t early, bool *may_finalize_p)
 {
@@ -107,6 +124,7 @@ int main(int argc, char **argv)
     if (early == DDP_OK && (options.help || options.help_config || options.version)) {
         return say_text(&options, run.launch.is_first);
     }
+    settle_streams();
     ddp_log_set_level(options.log);
     if (early == DDP_OK) {
         early = read_config(&options, &run.config);

@@ -156,6 +156,10 @@ static ddp_status_t parse_word(const char *word, bool is_first, ddp_options_t *o
     if (is_first && strcmp(word, commands[0]) == 0) {
         return DDP_OK;
     }
+    if (strcmp(word, commands[0]) == 0) {
+        return ddp_fail(DDP_ERR_CONFIG, "'%s' stands first and once; a file of that name is ./%s", word,
+                        word);
+    }
     /* a file is what looks like one or is one; anything else was meant as a command */
     if (strpbrk(word, "./") == NULL && access(word, F_OK) != 0) {
         nearest = ddp_suggest(word, commands, N_COMMANDS);

@@ -43,7 +43,7 @@ static ddp_status_t check_config(ddp_run_t *run)
 {
     ddp_status_t status                 = DDP_OK;
     const size_t n                      = ddp_config_keys();
-    ddp_field_t *fields                 = calloc(n, sizeof(*fields));
+    ddp_field_t *fields                 = calloc(n + 2, sizeof(*fields));
     char(*names)[64]                    = calloc(n, sizeof(*names));
     char(*values)[DDP_CONFIG_TEXT_SIZE] = calloc(n, sizeof(*values));
 
@@ -56,7 +56,10 @@ static ddp_status_t check_config(ddp_run_t *run)
         ddp_config_value(&run->config, i, values[i], sizeof(values[i]));
         fields[i] = (ddp_field_t){.name = names[i], .value = values[i]};
     }
-    status = ddp_comm_check_equal(run->comm, fields, n);
+    fields[n] = (ddp_field_t){.name = "--dry-run", .value = run->options->dry_run ? "on" : "off"};
+    fields[n + 1] =
+        (ddp_field_t){.name = "--out", .value = run->options->out != NULL ? run->options->out : "(none)"};
+    status = ddp_comm_check_equal(run->comm, fields, n + 2);
     if (status == DDP_ERR_MISMATCH) {
         status = ddp_fail(DDP_ERR_CONFIG, "%s", ddp_error_line());
     }

@@ -87,6 +87,11 @@ usage()
     says "train.batch is 'frog'"
     run 2 "$program" missing.yaml
     says 'missing.yaml: No such file or directory'
+    run 2 "$program" train train
+    says "'train' stands first and once"
+    mkfifo pipe.yaml # nobody writes: must not wait
+    run 2 "$program" pipe.yaml
+    says 'pipe.yaml: a device or pipe, not a YAML file'
     for np in 1 2; do
         ranks $np 0 --help
         [ "$(grep -c '^Usage' out)" -eq 1 ] || fail "--help on $np ranks is not there once"
@@ -108,6 +113,13 @@ mismatch()
     says 'optimizer.lr'
     run 2 $mpirun -np 1 "$program" $small : -np 1 "$program" $small --set optimizer.lr=frog
     says "optimizer.lr is 'frog'"
+    run 2 $mpirun -np 1 "$program" $small : -np 1 "$program" $small --dry-run
+    says 'rank 1 on'
+    says 'has --dry-run on'
+    run 2 $mpirun -np 1 "$program" $small : -np 1 "$program" $small --out elsewhere
+    says '--out elsewhere'
+    [ -e runs ] && fail 'a run that did not begin left a folder'
+    return 0
 }
 
 too_many_ranks()
@@ -131,6 +143,10 @@ folders()
     run 0 "$program" $small
     run 0 "$program" $small
     [ -f runs/mlp-shapes/metrics.jsonl ] && [ -f runs/mlp-shapes-2/metrics.jsonl ] || fail 'no numbered folder'
+    long=$(printf '%02040d' 0 | sed 's/0/a\//g')
+    run 1 "$program" $small --out "$long"
+    says 'path too long'
+    [ -e a ] && fail 'folders were made for a path that is too long'
     : >file
     ranks 2 1 $small --out file/below
     says 'file'
@@ -185,6 +201,13 @@ files()
     run 0 "$program" run/config.yaml --log error --out again
     [ "$(weights)" = "$weights" ] || fail 'config.yaml of a run does not give the same weights'
     [ -s err ] && fail 'lines on stderr with --log error'
+    # streams that are closed take nothing with them, and nothing printed lands in a file of the run
+    "$program" $small --log info --out closed <&- >&- 2>&-
+    [ $? -eq 1 ] || fail 'weights that cannot be written are no success'
+    holds closed/metrics.jsonl '"event":"end"'
+    grep -v '^{"event"' closed/metrics.jsonl && fail 'metrics hold other lines'
+    "$program" $small --log info --out piped 2>&1 | true
+    holds piped/metrics.jsonl '"event":"end"'
     # stdout that cannot be written is a failure
     if [ -c /dev/full ]; then
         "$program" $small --out full >/dev/full 2>err
