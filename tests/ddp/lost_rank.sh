@@ -6,10 +6,10 @@ program=$1 ranks=$2 how=$3
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 start=$(date +%s)
-timeout -k 5 60 mpirun --oversubscribe --bind-to none -np "$ranks" "$program" "$how" >"$out" 2>&1
+timeout -k 5 60 mpirun --oversubscribe --bind-to none -np "$ranks" "$program" "$how" $$ >"$out" 2>&1
 status=$?
 seconds=$(($(date +%s) - start))
-pkill -KILL -f "^$program" 2>/dev/null # a stopped process survives what mpirun sends
+pkill -KILL -f "^$program $how $$" 2>/dev/null # a stopped process survives what mpirun sends; $$: only this test's
 if [ $status -eq 0 ] || [ $status -ge 124 ] && [ $status -ne 137 ]; then
     echo "exit status $status"
     cat "$out"
