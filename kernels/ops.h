@@ -32,6 +32,12 @@ typedef enum ddp_act {
     DDP_ACT_GELU_TANH = 3,
 } ddp_act_t;
 
+/**
+ * How the inputs of matrix products (attention's and the convolution's are such) are rounded before they are
+ * multiplied. BF16: to bfloat16, the nearest, ties to even; sums, and all that is no product, stay float32.
+ */
+typedef enum ddp_precision { DDP_PRECISION_FLOAT32 = 0, DDP_PRECISION_BF16 = 1 } ddp_precision_t;
+
 /** C = act(alpha * op(A) op(B) + beta * C + bias). op(A) is [m, k], op(B) [k, n], C [m, n]. At most one of A,
  * B is transposed. */
 typedef struct ddp_gemm_args {
@@ -48,6 +54,8 @@ typedef struct ddp_gemm_args {
     const float *bias;           /* [n], added to every row; or NULL */
     ddp_act_t    act;            /* applied last */
     float       *pre_activation; /* [m, ldc], what act was applied to; or NULL */
+
+    ddp_precision_t precision;
 } ddp_gemm_args_t;
 DDP_API ddp_status_t ddp_op_gemm(ddp_stream_t *stream, const ddp_gemm_args_t *args) DDP_NODISCARD;
 
@@ -86,7 +94,8 @@ DDP_API ddp_status_t ddp_op_act_backward(ddp_stream_t                  *stream,
  * How a 2-d convolution is computed. Winograd's F(2x2, 3x3) and F(4x4, 3x3) need 2.25 and 4 times fewer
  * multiplications than direct; with F(4x4) results differ by about 10 times as much in the last bits. Either
  * needs a kernel of 3x3, stride 1 and at least 16 channels on both sides; other shapes are direct whatever is
- * asked for. AUTO: F(4x4) where it saves at least half of the multiplications (small images fill no tile).
+ * asked for, and so is bfloat16. AUTO: F(4x4) where it saves at least half of the multiplications (small
+ * images fill no tile).
  */
 typedef enum ddp_conv_algo {
     DDP_CONV_AUTO      = 0,
@@ -103,6 +112,7 @@ typedef struct ddp_conv2d_shape {
     size_t out_h, out_w; /* filled by ddp_conv2d_shape_fill() */
 
     ddp_conv_algo_t algo; /* the same in forward and backward is usual, not needed */
+    ddp_precision_t precision;
 } ddp_conv2d_shape_t;
 /** Compute out_h, out_w = floor((in + 2 pad - kernel) / stride) + 1. @return DDP_ERR_INVALID_ARG: zero or
  * kernel > padded image */

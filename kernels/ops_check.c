@@ -18,6 +18,18 @@ ddp_status_t ddp_check_act(const char *op, ddp_act_t act)
                : ddp_fail(DDP_ERR_INVALID_ARG, "%s: no activation has number %d", op, (int)act);
 }
 
+ddp_status_t ddp_check_precision(const char *op, ddp_precision_t precision)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE((unsigned)precision <= DDP_PRECISION_BF16, DDP_ERR_INVALID_ARG,
+                "%s: no precision has number %d", op, (int)precision);
+    DDP_REQUIRE(precision == DDP_PRECISION_FLOAT32, DDP_ERR_UNSUPPORTED,
+                "%s: bf16 is not in this build yet; use float32", op);
+out:
+    return status;
+}
+
 ddp_status_t ddp_check_call(const char *op, const ddp_stream_t *stream, const void *args)
 {
     return stream != NULL && args != NULL
@@ -51,6 +63,7 @@ ddp_status_t ddp_check_gemm(const ddp_gemm_args_t *args)
 
     DDP_REQUIRE(!(ta && tb), DDP_ERR_INVALID_ARG, "gemm: at most one of A and B can be transposed");
     DDP_TRY(ddp_check_act("gemm", args->act));
+    DDP_TRY(ddp_check_precision("gemm", args->precision));
     if (args->m == 0 || args->n == 0) {
         return DDP_OK;
     }
@@ -106,7 +119,8 @@ ddp_conv_algo_t ddp_conv2d_algo(const ddp_conv2d_shape_t *s)
 {
     const double direct = 9.0 * (double)s->out_h * (double)s->out_w;
 
-    if (s->kernel_h != 3 || s->kernel_w != 3 || s->stride != 1 || s->in_c < 16 || s->out_c < 16) {
+    if (s->kernel_h != 3 || s->kernel_w != 3 || s->stride != 1 || s->in_c < 16 || s->out_c < 16 ||
+        s->precision == DDP_PRECISION_BF16) { /* Winograd's transforms lose the bits that bfloat16 has */
         return DDP_CONV_DIRECT;
     }
     if (s->algo != DDP_CONV_AUTO) {
@@ -123,6 +137,7 @@ ddp_status_t ddp_check_conv2d_shape(const ddp_conv2d_shape_t *shape)
     DDP_TRY(ddp_conv2d_shape_fill(&s));
     DDP_REQUIRE((unsigned)s.algo <= DDP_CONV_WINOGRAD4, DDP_ERR_INVALID_ARG,
                 "conv2d: algorithm %d is not known", (int)s.algo);
+    DDP_TRY(ddp_check_precision("conv2d", s.precision));
     DDP_REQUIRE(s.out_h == shape->out_h && s.out_w == shape->out_w, DDP_ERR_INVALID_ARG,
                 "conv2d: output is %zux%zu, not %zux%zu; call ddp_conv2d_shape_fill()", s.out_h, s.out_w,
                 shape->out_h, shape->out_w);

@@ -117,6 +117,7 @@ static ddp_status_t check_attention(const char *op, const ddp_attention_args_t *
     DDP_REQUIRE(args->heads > 0 && args->channels > 0 && args->channels % args->heads == 0,
                 DDP_ERR_INVALID_ARG, "%s: %zu channels do not divide into %zu heads", op, args->channels,
                 args->heads);
+    DDP_TRY(ddp_check_precision(op, args->precision));
     DDP_TRY(ddp_check_volume(op, args->sequences, args->length, args->channels, 3));
     count = args->sequences * args->length;
     DDP_TRY(ddp_check_operand(op, "qkv", args->qkv, count));
@@ -159,6 +160,7 @@ ddp_status_t ddp_op_head_cross_entropy(ddp_stream_t *stream, const ddp_head_cros
     ddp_status_t      status = DDP_OK;
 
     DDP_TRY(ddp_check_call(op, stream, args));
+    DDP_TRY(ddp_check_precision(op, args->precision));
     DDP_REQUIRE(args->rows == 0 || args->vocab > 0, DDP_ERR_INVALID_ARG, "%s: no words", op);
     DDP_REQUIRE(args->vocab <= INT32_MAX, DDP_ERR_INVALID_ARG, "%s: %zu words are too many", op, args->vocab);
     DDP_TRY(ddp_check_volume(op, args->rows, args->width, 1, 1));

@@ -77,6 +77,8 @@ typedef struct ddp_attention_args {
     size_t       sequences, length, heads, channels; /* channels: a multiple of heads */
     float       *y;                                  /* [sequences, length, channels] */
     float *log_sum; /* [sequences, heads, length]: log of the sum of exp(scores), for backward; or NULL */
+
+    ddp_precision_t precision;
 } ddp_attention_args_t;
 DDP_API ddp_status_t ddp_op_attention(ddp_stream_t *stream, const ddp_attention_args_t *args) DDP_NODISCARD;
 
@@ -106,6 +108,7 @@ typedef struct ddp_head_cross_entropy_args {
     float            *dx;    /* [rows, width], replaced; or NULL. The gradient of the SUM, as dw */
     float            *dw;    /* [vocab, width] or NULL */
     bool              accumulate_dw;
+    ddp_precision_t   precision;
 } ddp_head_cross_entropy_args_t;
 DDP_API ddp_status_t ddp_op_head_cross_entropy(ddp_stream_t                        *stream,
                                                const ddp_head_cross_entropy_args_t *args) DDP_NODISCARD;

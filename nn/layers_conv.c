@@ -109,7 +109,9 @@ ddp_status_t ddp_nn_conv2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, siz
     conv2d_node_t    *node   = NULL;
     ddp_node_t       *head   = NULL;
     ddp_conv2d_args_t args   = {
-          .shape = {.stride = stride, .pad = pad, .algo = tape->conv}, .x = x->data, .act = act};
+          .shape = {.stride = stride, .pad = pad, .algo = tape->conv, .precision = tape->precision},
+          .x     = x->data,
+          .act   = act};
     size_t y_shape[4];
 
     DDP_TRY(check_conv2d(tape, x, weight, bias, act, &args.shape));

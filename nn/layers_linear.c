@@ -11,7 +11,9 @@ typedef struct linear_node {
     size_t        rows, in, out;
     bool          in_out; /* the weight is [in, out] */
     ddp_act_t     act;
-    const float  *saved; /* what the activation's gradient needs */
+
+    ddp_precision_t precision;
+    const float    *saved; /* what the activation's gradient needs */
 } linear_node_t;
 
 static ddp_status_t linear_param_grads(ddp_tape_t *tape, const linear_node_t *node)
@@ -29,7 +31,8 @@ static ddp_status_t linear_param_grads(ddp_tape_t *tape, const linear_node_t *no
                                        .lda         = node->out,
                                        .b           = node->x->data,
                                        .ldb         = node->in,
-                                       .ldc         = node->in};
+                                       .ldc         = node->in,
+                                       .precision   = node->precision};
 
     if (node->head.bias != DDP_NO_PARAM) {
         bias.db = ddp_tape_param_grad(tape, node->head.bias, &bias.accumulate);
@@ -55,15 +58,16 @@ static ddp_status_t linear_input_grad(ddp_tape_t *tape, const linear_node_t *nod
 {
     ddp_status_t    status     = DDP_OK;
     bool            accumulate = false;
-    ddp_gemm_args_t gemm       = {.m     = node->rows,
-                                  .n     = node->in,
-                                  .k     = node->out,
-                                  .alpha = 1.0F,
-                                  .a     = node->head.y->grad,
-                                  .lda   = node->out,
-                                  .b     = ddp_params_value(tape->params, node->head.weight),
-                                  .ldb   = node->in,
-                                  .ldc   = node->in};
+    ddp_gemm_args_t gemm       = {.m         = node->rows,
+                                  .n         = node->in,
+                                  .k         = node->out,
+                                  .alpha     = 1.0F,
+                                  .a         = node->head.y->grad,
+                                  .lda       = node->out,
+                                  .b         = ddp_params_value(tape->params, node->head.weight),
+                                  .ldb       = node->in,
+                                  .ldc       = node->in,
+                                  .precision = node->precision};
 
     if (node->in_out) {
         gemm.transpose_b = true;
@@ -150,7 +154,12 @@ static ddp_status_t linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, siz
     ddp_node_t     *head   = NULL;
     size_t          out    = 0;
     const size_t    rows   = ddp_tensor_rows(x);
-    ddp_gemm_args_t gemm   = {.transpose_b = !in_out, .m = rows, .alpha = 1.0F, .a = x->data, .act = act};
+    ddp_gemm_args_t gemm   = {.transpose_b = !in_out,
+                              .m           = rows,
+                              .alpha       = 1.0F,
+                              .a           = x->data,
+                              .act         = act,
+                              .precision   = tape->precision};
 
     DDP_TRY(check_linear(tape, x, weight, bias, in_out, &out));
     DDP_TRY(linear_outputs(tape, x, out, act, &y, &gemm.pre_activation));
@@ -165,14 +174,15 @@ static ddp_status_t linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, siz
     DDP_TRY(ddp_op_gemm(tape->stream, &gemm));
     DDP_TRY(ddp_tape_record(tape, linear_backward, sizeof(*node), y, weight, bias, &head));
     if (head != NULL) {
-        node         = (linear_node_t *)head;
-        node->x      = x;
-        node->rows   = rows;
-        node->in     = gemm.k;
-        node->out    = out;
-        node->in_out = in_out;
-        node->act    = act;
-        node->saved  = gemm.pre_activation != NULL ? gemm.pre_activation : y->data;
+        node            = (linear_node_t *)head;
+        node->x         = x;
+        node->rows      = rows;
+        node->in        = gemm.k;
+        node->out       = out;
+        node->in_out    = in_out;
+        node->act       = act;
+        node->precision = tape->precision;
+        node->saved     = gemm.pre_activation != NULL ? gemm.pre_activation : y->data;
     }
     *y_p = y;
 out:

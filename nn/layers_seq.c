@@ -179,7 +179,7 @@ ddp_status_t ddp_nn_attention(ddp_tape_t *tape, ddp_tensor_t *qkv, size_t heads,
     ddp_tensor_t        *y      = NULL;
     ddp_node_t          *head   = NULL;
     void                *memory = NULL;
-    ddp_attention_args_t args   = {.qkv = qkv->data, .heads = heads};
+    ddp_attention_args_t args   = {.qkv = qkv->data, .heads = heads, .precision = tape->precision};
     size_t               shape[3];
     char                 text[DDP_SHAPE_TEXT_SIZE];
 
@@ -250,7 +250,8 @@ ddp_status_t ddp_nn_head_cross_entropy(ddp_tape_t *tape, ddp_tensor_t *x, size_t
                                               .width        = ddp_tensor_width(x),
                                               .labels       = labels,
                                               .weights      = weights,
-                                              .ignore_index = ignore_index};
+                                              .ignore_index = ignore_index,
+                                              .precision    = tape->precision};
     char                          x_text[DDP_SHAPE_TEXT_SIZE];
     char                          w_text[DDP_SHAPE_TEXT_SIZE];
 

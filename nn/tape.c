@@ -73,6 +73,11 @@ void ddp_tape_set_conv(ddp_tape_t *tape, ddp_conv_algo_t algo)
     tape->conv = algo;
 }
 
+void ddp_tape_set_precision(ddp_tape_t *tape, ddp_precision_t precision)
+{
+    tape->precision = precision;
+}
+
 ddp_status_t ddp_tape_begin(ddp_tape_t *tape, const ddp_tape_begin_t *begin)
 {
     tape->begin          = *begin;

@@ -59,6 +59,8 @@ DDP_API void         ddp_tape_destroy(ddp_tape_t **tape_p);
 DDP_API void ddp_tape_set_ready(ddp_tape_t *tape, ddp_tape_ready_fn_t *ready, void *ctx);
 /** How the convolutions of the next forward are computed (kernels/ops.h); at first DDP_CONV_AUTO. */
 DDP_API void ddp_tape_set_conv(ddp_tape_t *tape, ddp_conv_algo_t algo);
+/** How products of the next forward, and of its backward, are computed; at first DDP_PRECISION_FLOAT32. */
+DDP_API void ddp_tape_set_precision(ddp_tape_t *tape, ddp_precision_t precision);
 
 /** One micro-batch's circumstances. */
 typedef struct ddp_tape_begin {

@@ -59,6 +59,7 @@ struct ddp_tape {
     ddp_arena_t          scratch;     /* device: one operation's at a time; stream order keeps them apart */
     ddp_arena_t          host;        /* nodes and tensors */
     ddp_conv_algo_t      conv;
+    ddp_precision_t      precision;
     ddp_tape_begin_t     begin;
     bool                 begun;
     ddp_node_t          *last;
