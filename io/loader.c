@@ -26,22 +26,24 @@ typedef struct job {
 
 typedef struct slot {
     ddp_micro_batch_t micro; /* points to the two below */
-    float            *images;
-    int32_t          *labels;
+    void             *x;     /* images or inputs */
+    int32_t          *y;     /* labels or targets */
     size_t           *index;
+    ddp_status_t      status; /* of the fetch, as is `line` */
+    char              line[DDP_ERROR_LINE_SIZE];
     bool              is_ready;
 } slot_t;
 
 struct ddp_loader {
     ddp_loader_params_t params;
     size_t              samples;
-    size_t              row_floats;
+    size_t              x_bytes, y_bytes; /* of a sample */
     slot_t         *slots;   /* owned, [depth]; micro-batch number i (of this rank) lies in slot i % depth */
-    void           *memory;  /* owned: images, labels and indices of all slots */
+    void           *memory;  /* owned: x, y and index of all slots */
     pthread_t      *threads; /* owned, [params.threads] */
     size_t          started; /* threads */
     bool            has_lock;
-    pthread_mutex_t lock;  /* guards next_job, claimed, released, is_stopping, slots[].is_ready */
+    pthread_mutex_t lock;  /* guards next_job, claimed, released, is_stopping, and of each slot is_ready */
     pthread_cond_t  ready; /* the slot that ddp_loader_next() waits for may be ready */
     pthread_cond_t  space; /* a slot was released, or the threads have to stop */
     job_t           next_job;
@@ -87,20 +89,34 @@ static bool take_job(ddp_loader_t *loader, job_t *job_p)
     return false;
 }
 
-static void fetch(const ddp_loader_t *loader, const job_t *job, slot_t *slot)
+static ddp_status_t fetch(const ddp_loader_t *loader, const job_t *job, slot_t *slot)
 {
-    ddp_micro_batch_t *micro = &slot->micro;
-    ddp_batch_range_t  range;
+    const ddp_loader_params_t *params = &loader->params;
+    ddp_micro_batch_t         *micro  = &slot->micro;
+    ddp_batch_range_t          range;
 
     micro->step        = job->step;
     micro->micro_batch = job->micro_batch;
     micro->n           = job_samples(loader, job, &range, &micro->first_row);
     for (size_t i = 0; i < micro->n; i++) {
-        slot->index[i] = ddp_sampler_index(loader->params.seed, range.epoch, loader->samples,
-                                           range.first + micro->first_row + i);
+        slot->index[i] =
+            ddp_sampler_index(params->seed, range.epoch, loader->samples, range.first + micro->first_row + i);
     }
-    ddp_dataset_fetch_augmented(loader->params.dataset, loader->params.augment, loader->params.seed,
-                                range.epoch, slot->index, micro->n, slot->images, slot->labels);
+    if (params->tokens != NULL) {
+        return ddp_tokens_fetch(params->tokens, slot->index, micro->n, slot->x, slot->y);
+    }
+    ddp_dataset_fetch_augmented(params->dataset, params->augment, params->seed, range.epoch, slot->index,
+                                micro->n, slot->x, slot->y);
+    return DDP_OK;
+}
+
+/* The line goes with the micro-batch: it was recorded for the thread that fetched. */
+static void fill(const ddp_loader_t *loader, const job_t *job, slot_t *slot)
+{
+    slot->status = fetch(loader, job, slot);
+    if (slot->status != DDP_OK) {
+        memcpy(slot->line, ddp_error_line(), sizeof(slot->line));
+    }
 }
 
 /* A thread: claim the next micro-batch once its slot is free, fetch it, say so. Its wait for a free slot has
@@ -123,7 +139,7 @@ static void *work(void *argument)
         slot = &loader->slots[loader->claimed % loader->params.depth];
         loader->claimed++;
         pthread_mutex_unlock(&loader->lock);
-        fetch(loader, &job, slot);
+        fill(loader, &job, slot);
         pthread_mutex_lock(&loader->lock);
         slot->is_ready = true;
         pthread_cond_signal(&loader->ready); /* only one thread ever waits for it */
@@ -138,8 +154,12 @@ static ddp_status_t check_params(const ddp_loader_params_t *params)
 
     DDP_REQUIRE(params->struct_size == sizeof(*params), DDP_ERR_INVALID_ARG,
                 "loader parameters not made with DDP_LOADER_PARAMS_INIT");
-    DDP_REQUIRE(params->dataset != NULL && ddp_dataset_is_loaded(params->dataset), DDP_ERR_INVALID_ARG,
+    DDP_REQUIRE((params->dataset != NULL) != (params->tokens != NULL), DDP_ERR_INVALID_ARG,
+                "loader needs a data set or tokens, and not both");
+    DDP_REQUIRE(params->tokens != NULL || ddp_dataset_is_loaded(params->dataset), DDP_ERR_INVALID_ARG,
                 "loader needs a data set that is loaded");
+    DDP_REQUIRE(params->tokens == NULL || params->augment == DDP_AUGMENT_NONE, DDP_ERR_INVALID_ARG,
+                "loader: tokens have no augmentation");
     DDP_REQUIRE(params->batch > 0 && params->micro_batches > 0, DDP_ERR_INVALID_ARG,
                 "batch %zu and micro-batches %zu must be 1 or more", params->batch, params->micro_batches);
     DDP_REQUIRE(params->first_micro <= params->micro_batches &&
@@ -160,24 +180,28 @@ static size_t aligned(size_t bytes)
     return (bytes + DDP_ALIGNMENT - 1) / DDP_ALIGNMENT * DDP_ALIGNMENT;
 }
 
-/* One piece of memory, cut into the slots' images, labels and indices. */
+/* One piece of memory, cut into the slots' x, y and index. */
 static ddp_status_t create_slots(ddp_loader_t *loader)
 {
     const ddp_allocator_t *allocator = ddp_allocator_private();
+    const bool             is_tokens = loader->params.tokens != NULL;
     ddp_status_t           status    = DDP_OK;
     const size_t           depth     = loader->params.depth;
     const size_t batch = loader->params.batch < loader->samples ? loader->params.batch : loader->samples;
     size_t       rows;
     size_t       first;
-    size_t       image_bytes;
+    size_t       x_bytes;
+    size_t       y_bytes;
     size_t       slot_bytes;
     size_t       total_bytes;
     char        *memory;
 
     ddp_partition(batch, loader->params.micro_batches, 0, &first, &rows); /* part 0 is the largest */
-    DDP_TRY(ddp_mul_size(rows, loader->row_floats * sizeof(float), "images of a micro-batch", &image_bytes));
-    image_bytes = aligned(image_bytes);
-    slot_bytes  = image_bytes + aligned(rows * sizeof(int32_t)) + aligned(rows * sizeof(size_t));
+    DDP_TRY(ddp_mul_size(rows, loader->x_bytes, "samples of a micro-batch", &x_bytes));
+    DDP_TRY(ddp_mul_size(rows, loader->y_bytes, "samples of a micro-batch", &y_bytes));
+    x_bytes    = aligned(x_bytes);
+    y_bytes    = aligned(y_bytes);
+    slot_bytes = x_bytes + y_bytes + aligned(rows * sizeof(size_t));
     DDP_TRY(ddp_mul_size(slot_bytes, depth, "prefetched micro-batches", &total_bytes));
     DDP_TRY(allocator->acquire(allocator->ctx, "prefetched micro-batches", total_bytes, &loader->memory));
     loader->slots = calloc(depth, sizeof(*loader->slots));
@@ -186,11 +210,13 @@ static ddp_status_t create_slots(ddp_loader_t *loader)
     for (size_t i = 0; i < depth; i++, memory += slot_bytes) {
         slot_t *slot = &loader->slots[i];
 
-        slot->images       = (float *)(void *)memory;
-        slot->labels       = (int32_t *)(void *)(memory + image_bytes);
-        slot->index        = (size_t *)(void *)(memory + slot_bytes - aligned(rows * sizeof(size_t)));
-        slot->micro.images = slot->images;
-        slot->micro.labels = slot->labels;
+        slot->x             = memory;
+        slot->y             = (int32_t *)(void *)(memory + x_bytes);
+        slot->index         = (size_t *)(void *)(memory + x_bytes + y_bytes);
+        slot->micro.images  = is_tokens ? NULL : slot->x;
+        slot->micro.labels  = is_tokens ? NULL : slot->y;
+        slot->micro.inputs  = is_tokens ? slot->x : NULL;
+        slot->micro.targets = is_tokens ? slot->y : NULL;
     }
 out:
     return status;
@@ -233,22 +259,36 @@ out:
     return status;
 }
 
+static ddp_status_t take_data(ddp_loader_t *loader)
+{
+    const ddp_loader_params_t *params = &loader->params;
+    const ddp_dataset_info_t  *info;
+
+    if (params->tokens != NULL) {
+        loader->samples = ddp_tokens_info(params->tokens)->sequences;
+        loader->x_bytes = ddp_tokens_info(params->tokens)->context * sizeof(int32_t);
+        loader->y_bytes = loader->x_bytes;
+        return DDP_OK;
+    }
+    info            = ddp_dataset_info(params->dataset);
+    loader->samples = info->samples;
+    loader->x_bytes = info->height * info->width * info->channels * sizeof(float);
+    loader->y_bytes = sizeof(int32_t);
+    return ddp_augment_check(params->augment, info);
+}
+
 ddp_status_t ddp_loader_create(const ddp_loader_params_t *params, ddp_loader_t **loader_p)
 {
-    ddp_status_t              status = DDP_OK;
-    ddp_loader_t             *loader = NULL;
-    const ddp_dataset_info_t *info;
+    ddp_status_t  status = DDP_OK;
+    ddp_loader_t *loader = NULL;
 
     DDP_TRY(check_params(params));
     loader = calloc(1, sizeof(*loader));
     DDP_REQUIRE(loader != NULL, DDP_ERR_NO_MEMORY, "no memory for a loader");
-    info = ddp_dataset_info(params->dataset);
-    DDP_TRY(ddp_augment_check(params->augment, info));
     loader->params               = *params;
-    loader->samples              = info->samples;
-    loader->row_floats           = info->height * info->width * info->channels;
     loader->next_job.step        = params->first_step;
     loader->next_job.micro_batch = params->first_micro;
+    DDP_TRY(take_data(loader));
     DDP_TRY(create_slots(loader));
     DDP_TRY(create_lock(loader));
     if (params->threads > 0) {
@@ -328,11 +368,27 @@ static ddp_status_t next_of_threads(ddp_loader_t *loader, slot_t *slot)
     if (status == DDP_OK) {
         status = wait_ready(loader, slot);
     }
-    if (status == DDP_OK) {
+    if (status == DDP_OK && slot->status == DDP_OK) { /* one that failed stays for the next call */
         slot->is_ready = false;
     }
     pthread_mutex_unlock(&loader->lock);
     return status;
+}
+
+/* Without threads. */
+static ddp_status_t next_of_this_thread(ddp_loader_t *loader, slot_t *slot)
+{
+    const job_t kept = loader->next_job;
+    job_t       job;
+
+    if (!take_job(loader, &job)) {
+        return fail_at_end(loader);
+    }
+    fill(loader, &job, slot);
+    if (slot->status != DDP_OK) {
+        loader->next_job = kept;
+    }
+    return DDP_OK;
 }
 
 ddp_status_t ddp_loader_next(ddp_loader_t *loader, ddp_micro_batch_t *micro_p)
@@ -344,16 +400,8 @@ ddp_status_t ddp_loader_next(ddp_loader_t *loader, ddp_micro_batch_t *micro_p)
     /* `released` is written by this thread alone, so it may be read without the lock */
     DDP_REQUIRE(loader->delivered - loader->released < loader->params.depth, DDP_ERR_STATE,
                 "loader: all %zu micro-batches are held; release one first", loader->params.depth);
-    if (loader->started > 0) {
-        DDP_TRY(next_of_threads(loader, slot));
-    } else {
-        job_t job;
-
-        if (!take_job(loader, &job)) {
-            DDP_TRY(fail_at_end(loader));
-        }
-        fetch(loader, &job, slot);
-    }
+    DDP_TRY(loader->started > 0 ? next_of_threads(loader, slot) : next_of_this_thread(loader, slot));
+    DDP_REQUIRE(slot->status == DDP_OK, slot->status, "%s", slot->line);
     loader->delivered++;
     *micro_p = slot->micro;
 out:

@@ -9,6 +9,7 @@
 #include "base/export.h"
 #include "base/status.h"
 #include "io/dataset.h"
+#include "io/tokens.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,9 +19,10 @@ typedef struct ddp_loader ddp_loader_t;
 
 typedef struct ddp_loader_params {
     size_t               struct_size;
-    const ddp_dataset_t *dataset; /* borrowed, loaded */
+    const ddp_dataset_t *dataset; /* borrowed, loaded; NULL: tokens */
+    const ddp_tokens_t  *tokens;  /* borrowed; NULL: a data set; a sample is a sequence */
     uint64_t             seed;
-    ddp_augment_t        augment;                  /* default none; drawn with `seed` */
+    ddp_augment_t        augment;                  /* of a data set; default none; drawn with `seed` */
     size_t               batch;                    /* global batch, samples */
     size_t               micro_batches;            /* V: the batch is cut with ddp_partition() */
     size_t               first_micro, micro_count; /* this rank's range */
@@ -38,12 +40,16 @@ typedef struct ddp_loader_params {
 /** A micro-batch; memory belongs to the loader until the slot is given back. Empty parts (n = 0) are not
  * delivered. */
 typedef struct ddp_micro_batch {
-    uint64_t       step;
-    size_t         micro_batch; /* 0 .. V - 1 */
-    size_t         n;           /* samples */
-    size_t         first_row;   /* position of its first sample in the global batch */
-    const float   *images;      /* [n, height, width, channels], DDP_ALIGNMENT-aligned */
-    const int32_t *labels;      /* [n] */
+    uint64_t step;
+    size_t   micro_batch; /* 0 .. V - 1 */
+    size_t   n;           /* samples */
+    size_t   first_row;   /* position of its first sample in the global batch */
+    /* of a data set; else NULL */
+    const float   *images; /* [n, height, width, channels], DDP_ALIGNMENT-aligned */
+    const int32_t *labels; /* [n] */
+    /* of tokens; else NULL */
+    const int32_t *inputs;  /* [n, context], DDP_ALIGNMENT-aligned */
+    const int32_t *targets; /* [n, context]: the token behind each input */
 } ddp_micro_batch_t;
 
 /** Starts the threads. All memory is taken here. */
@@ -55,7 +61,8 @@ DDP_API void ddp_loader_destroy(ddp_loader_t **loader_p);
 /**
  * The next micro-batch of this rank, in order of (step, micro_batch). Blocking up to the timeout.
  * The last one given stays valid until ddp_loader_release() or destroy; up to `depth` may be held.
- * @return DDP_ERR_STATE after the last one; DDP_ERR_TIMEOUT
+ * @return DDP_ERR_STATE after the last one; DDP_ERR_TIMEOUT; DDP_ERR_FORMAT: a token is not below the
+ * vocabulary (with file and offset), now and in every later call
  */
 DDP_API ddp_status_t ddp_loader_next(ddp_loader_t *loader, ddp_micro_batch_t *micro_p) DDP_NODISCARD;
 /** Give back the oldest micro-batch held. */

@@ -208,7 +208,48 @@ static ddp_status_t count_sequences(ddp_tokens_t *tokens)
         tokens->first          = tokens->params.split == DDP_SPLIT_TEST ? all - test : 0;
         tokens->info.sequences = tokens->params.split == DDP_SPLIT_TEST ? test : all - test;
     }
+    if (tokens->params.samples > 0 && tokens->params.samples < tokens->info.sequences) {
+        tokens->info.sequences = tokens->params.samples;
+    }
 out:
+    return status;
+}
+
+static ddp_tokens_format_t format_of_name(const char *path)
+{
+    static const struct {
+        const char         *ending;
+        ddp_tokens_format_t format;
+    } endings[]     = {{".bin", DDP_TOKENS_UINT16},
+                       {".u16", DDP_TOKENS_UINT16},
+                       {".uint16", DDP_TOKENS_UINT16},
+                       {".u32", DDP_TOKENS_UINT32},
+                       {".uint32", DDP_TOKENS_UINT32}};
+    const char *dot = strrchr(path, '.');
+
+    for (size_t i = 0; dot != NULL && i < sizeof(endings) / sizeof(endings[0]); i++) {
+        if (strcmp(dot, endings[i].ending) == 0) {
+            return endings[i].format;
+        }
+    }
+    return DDP_TOKENS_TEXT;
+}
+
+ddp_status_t ddp_tokens_detect(const char *path, ddp_tokens_format_t *format_p)
+{
+    ddp_status_t  status = DDP_OK;
+    ddp_tokens_t *tokens = calloc(1, sizeof(*tokens));
+    shard_t      *shard;
+    uint32_t      magic = 0;
+
+    DDP_REQUIRE(tokens != NULL, DDP_ERR_NO_MEMORY, "no memory for token data");
+    DDP_TRY(find_shards(tokens, path));
+    shard = &tokens->shards[0];
+    DDP_TRY(map_shard(shard));
+    memcpy(&magic, shard->map, shard->map_bytes < sizeof(magic) ? shard->map_bytes : sizeof(magic));
+    *format_p = magic == LLMC_MAGIC ? DDP_TOKENS_LLMC : format_of_name(shard->path);
+out:
+    ddp_tokens_close(&tokens);
     return status;
 }
 

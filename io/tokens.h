@@ -43,6 +43,7 @@ typedef struct ddp_tokens_params {
     ddp_split_t         split;   /* with val_fraction */
     double              val_fraction; /* this share of the sequences, the last ones, is the test split and the
                                          others the training split; 0: all of them are the split asked for */
+    size_t samples;                   /* use only the first so many sequences of the split; 0: all */
 } ddp_tokens_params_t;
 #define DDP_TOKENS_PARAMS_INIT                                                                               \
     {                                                                                                        \
@@ -57,6 +58,13 @@ typedef struct ddp_tokens_info {
     uint64_t digest; /* of sizes and of the ends of all shards: the same on machines with the same files */
     char     source[512]; /* for the user: "data/train-*.bin (12 shards)" */
 } ddp_tokens_info_t;
+
+/**
+ * What a file, or the first that matches a pattern, is: llm.c's by its first bytes, else by the end of its
+ * name: `.bin`, `.u16` and `.uint16` are uint16, `.u32` and `.uint32` uint32; anything else is text.
+ * @return DDP_ERR_IO: no file matches, or cannot be read
+ */
+DDP_API ddp_status_t ddp_tokens_detect(const char *path, ddp_tokens_format_t *format_p) DDP_NODISCARD;
 
 /**
  * Map the files and check them.

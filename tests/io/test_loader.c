@@ -8,7 +8,7 @@
 #include "io/dataset.h"
 #include "io/loader.h"
 #include "io/sampler.h"
-#include "tests/support/ddp_test.h"
+#include "tests/io/io_test.h"
 
 #define PIXELS  784
 #define SAMPLES 23
@@ -308,6 +308,126 @@ START_TEST(wrong_parameters_are_refused)
 }
 END_TEST
 
+#define CONTEXT 3
+#define VOCAB   100
+
+/* SAMPLES sequences of CONTEXT: token i is i, and token `bad` is not below VOCAB. */
+static ddp_tokens_t *open_tokens(size_t bad)
+{
+    ddp_tokens_params_t params = DDP_TOKENS_PARAMS_INIT;
+    ddp_tokens_t       *tokens = NULL;
+    uint16_t            data[SAMPLES * CONTEXT + 1];
+    char                folder[IO_TEST_PATH];
+    char                path[2 * IO_TEST_PATH];
+
+    for (size_t i = 0; i < SAMPLES * CONTEXT + 1; i++) {
+        data[i] = (uint16_t)(i == bad ? VOCAB : i);
+    }
+    io_test_make(folder);
+    io_test_write(folder, "tokens.u16", data, sizeof(data));
+    snprintf(path, sizeof(path), "%s/tokens.u16", folder);
+    params.format  = DDP_TOKENS_UINT16;
+    params.path    = path;
+    params.context = CONTEXT;
+    params.vocab   = VOCAB;
+    ddp_assert_ok(ddp_tokens_open(&params, &tokens));
+    io_test_remove(folder); /* it stays mapped */
+    return tokens;
+}
+
+static ddp_loader_params_t token_params_of(const ddp_tokens_t *tokens, size_t threads)
+{
+    ddp_loader_params_t params = params_of(threads, 2);
+
+    params.dataset = NULL;
+    params.tokens  = tokens;
+    return params;
+}
+
+START_TEST(tokens_come_in_the_order_of_the_sampler_as_inputs_and_targets)
+{
+    ddp_tokens_t *tokens = open_tokens(SIZE_MAX);
+
+    for (size_t threads = 0; threads < 3; threads++) {
+        const ddp_loader_params_t params = token_params_of(tokens, threads);
+        ddp_loader_t             *loader = NULL;
+        ddp_micro_batch_t         micro;
+        size_t                    seen = 0;
+
+        ddp_assert_ok(ddp_loader_create(&params, &loader));
+        while (ddp_loader_next(loader, &micro) == DDP_OK) {
+            const ddp_batch_range_t range = ddp_sampler_batch(SAMPLES, BATCH, micro.step);
+
+            ck_assert(micro.images == NULL && micro.labels == NULL);
+            ck_assert_uint_eq((uintptr_t)micro.inputs % DDP_ALIGNMENT, 0);
+            for (size_t i = 0; i < micro.n * CONTEXT; i++) {
+                const size_t index = ddp_sampler_index(SEED, range.epoch, SAMPLES,
+                                                       range.first + micro.first_row + i / CONTEXT);
+
+                ck_assert_uint_eq((size_t)micro.inputs[i], index * CONTEXT + i % CONTEXT);
+                ck_assert_uint_eq((size_t)micro.targets[i], index * CONTEXT + i % CONTEXT + 1);
+            }
+            seen += micro.n;
+            ddp_loader_release(loader);
+        }
+        ck_assert_uint_eq(seen, 2 * SAMPLES + 2 * BATCH);
+        ddp_loader_destroy(&loader);
+    }
+    ddp_tokens_close(&tokens);
+}
+END_TEST
+
+/* The micro-batches before it are given; then every call fails with the line of the thread that read it. */
+START_TEST(a_token_that_is_none_fails_when_its_turn_comes_and_stays)
+{
+    const size_t  bad    = 13 * CONTEXT + 1; /* in sequence 13 alone */
+    ddp_tokens_t *tokens = open_tokens(bad);
+
+    for (size_t threads = 0; threads < 3; threads++) {
+        const ddp_loader_params_t params = token_params_of(tokens, threads);
+        ddp_loader_t             *loader = NULL;
+        ddp_micro_batch_t         micro;
+        size_t                    place = 0;
+        size_t                    seen  = 0;
+
+        while (ddp_sampler_index(SEED, 0, SAMPLES, place) != 13) {
+            place++;
+        }
+        ddp_assert_ok(ddp_loader_create(&params, &loader));
+        while (ddp_loader_next(loader, &micro) == DDP_OK) {
+            seen += micro.n;
+            ddp_loader_release(loader);
+        }
+        ck_assert_uint_le(seen, place);
+        ck_assert_uint_gt(seen + BATCH / MICRO, place);
+        for (size_t again = 0; again < 2; again++) {
+            ddp_assert_fails(ddp_loader_next(loader, &micro), DDP_ERR_FORMAT,
+                             "tokens.u16': offset 80: expected tokens below the vocabulary of "
+                             "100, found 100");
+        }
+        ddp_loader_destroy(&loader);
+    }
+    ddp_tokens_close(&tokens);
+}
+END_TEST
+
+START_TEST(a_loader_has_either_a_data_set_or_tokens)
+{
+    ddp_tokens_t       *tokens = open_tokens(SIZE_MAX);
+    ddp_loader_params_t params = token_params_of(tokens, 1);
+    ddp_loader_t       *loader = NULL;
+
+    params.augment = DDP_AUGMENT_PAD_CROP_FLIP;
+    ddp_assert_fails(ddp_loader_create(&params, &loader), DDP_ERR_INVALID_ARG, "no augmentation");
+    params         = token_params_of(tokens, 1);
+    params.dataset = dataset;
+    ddp_assert_fails(ddp_loader_create(&params, &loader), DDP_ERR_INVALID_ARG, "not both");
+    params = token_params_of(NULL, 1);
+    ddp_assert_fails(ddp_loader_create(&params, &loader), DDP_ERR_INVALID_ARG, "a data set or tokens");
+    ddp_tokens_close(&tokens);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("loader");
@@ -322,6 +442,9 @@ int main(void)
     tcase_add_test(tcase, a_loader_can_be_destroyed_at_any_moment);
     tcase_add_test(tcase, a_wait_ends_at_its_deadline_and_can_be_repeated);
     tcase_add_test(tcase, wrong_parameters_are_refused);
+    tcase_add_test(tcase, tokens_come_in_the_order_of_the_sampler_as_inputs_and_targets);
+    tcase_add_test(tcase, a_token_that_is_none_fails_when_its_turn_comes_and_stays);
+    tcase_add_test(tcase, a_loader_has_either_a_data_set_or_tokens);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
 }

@@ -393,6 +393,56 @@ START_TEST(the_digest_tells_other_files_apart)
 }
 END_TEST
 
+START_TEST(what_a_file_is_shows_in_its_first_bytes_or_its_name)
+{
+    static const struct {
+        const char         *name;
+        ddp_tokens_format_t format;
+    } wanted[] = {{"a.bin", DDP_TOKENS_UINT16},    {"a.u16", DDP_TOKENS_UINT16},
+                  {"a.uint16", DDP_TOKENS_UINT16}, {"a.u32", DDP_TOKENS_UINT32},
+                  {"a.txt", DDP_TOKENS_TEXT},      {"abin", DDP_TOKENS_TEXT},
+                  {"a.uint32", DDP_TOKENS_UINT32}};
+    ddp_tokens_format_t format;
+
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        io_test_write(folder, wanted[i].name, "abc", 3);
+        snprintf(path, sizeof(path), "%s/%s", folder, wanted[i].name);
+        ddp_assert_ok(ddp_tokens_detect(path, &format));
+        ck_assert_int_eq(format, wanted[i].format);
+        write_llmc(wanted[i].name, 1, 12);
+        ddp_assert_ok(ddp_tokens_detect(path, &format));
+        ck_assert_int_eq(format, DDP_TOKENS_LLMC);
+    }
+    io_test_write(folder, "b1.u32", "abcd", 4);
+    snprintf(path, sizeof(path), "%s/b*", folder);
+    ddp_assert_ok(ddp_tokens_detect(path, &format));
+    ck_assert_int_eq(format, DDP_TOKENS_UINT32);
+    snprintf(path, sizeof(path), "%s/c*", folder);
+    ddp_assert_fails(ddp_tokens_detect(path, &format), DDP_ERR_IO, "none matches");
+    io_test_write(folder, "empty", "", 0);
+    snprintf(path, sizeof(path), "%s/empty", folder);
+    ddp_assert_fails(ddp_tokens_detect(path, &format), DDP_ERR_FORMAT, "an empty file");
+}
+END_TEST
+
+START_TEST(only_the_first_sequences_of_a_split_are_used_where_that_is_asked_for)
+{
+    ddp_tokens_params_t params = params_of(DDP_TOKENS_LLMC, "a.bin");
+
+    write_llmc("a.bin", 40000, 4 * 10 + 1);
+    params.val_fraction = 0.5;
+    params.split        = DDP_SPLIT_TEST;
+    params.samples      = 2;
+    ddp_assert_ok(open_params(&params));
+    ck_assert_uint_eq(ddp_tokens_info(tokens)->sequences, 2);
+    check_sequence(0, 40000, 20);
+    check_sequence(1, 40000, 24);
+    params.samples = 6;
+    ddp_assert_ok(open_params(&params));
+    ck_assert_uint_eq(ddp_tokens_info(tokens)->sequences, 5);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("tokens");
@@ -412,6 +462,8 @@ int main(void)
     tcase_add_test(tcase, a_context_longer_than_the_data_is_refused);
     tcase_add_test(tcase, missing_files_and_wrong_parameters_are_refused);
     tcase_add_test(tcase, the_digest_tells_other_files_apart);
+    tcase_add_test(tcase, what_a_file_is_shows_in_its_first_bytes_or_its_name);
+    tcase_add_test(tcase, only_the_first_sequences_of_a_split_are_used_where_that_is_asked_for);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
 }
