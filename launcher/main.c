@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/watchdog.h"
+#include "launcher/commands.h"
 #include "launcher/run.h"
 
 /* --help and its like need no MPI. */
@@ -110,14 +111,19 @@ static int train(ddp_run_t *run, ddp_status_t early, bool *may_finalize_p)
 
 int main(int argc, char **argv)
 {
-    static ddp_run_t run; /* large */
-    ddp_options_t    options;
-    ddp_watchdog_t  *watchdog = NULL;
-    ddp_status_t     early;
-    bool             may_finalize = true;
-    int              timeout_ms;
-    int              code;
+    static ddp_run_t     run; /* large */
+    const ddp_command_t *command = argc > 1 ? ddp_command_find(argv[1]) : NULL;
+    ddp_options_t        options;
+    ddp_watchdog_t      *watchdog = NULL;
+    ddp_status_t         early;
+    bool                 may_finalize = true;
+    int                  timeout_ms;
+    int                  code;
 
+    if (command != NULL && command->run != NULL) {
+        settle_streams();
+        return command->run(argc - 1, argv + 1);
+    }
     run.launch = ddp_launch_read();
     ddp_config_defaults(&run.config);
     early = ddp_options_parse(argc, argv, &options);

@@ -1,0 +1,30 @@
+#include "launcher/commands.h"
+
+#include <string.h>
+
+#include "launcher/suggest.h"
+
+const ddp_command_t ddp_commands[] = {
+    {"train", "train a model (the default)", NULL},
+};
+const size_t ddp_n_commands = sizeof(ddp_commands) / sizeof(ddp_commands[0]);
+
+const ddp_command_t *ddp_command_find(const char *word)
+{
+    for (size_t i = 0; i < ddp_n_commands; i++) {
+        if (strcmp(ddp_commands[i].name, word) == 0) {
+            return &ddp_commands[i];
+        }
+    }
+    return NULL;
+}
+
+const char *ddp_command_suggest(const char *word)
+{
+    const char *names[sizeof(ddp_commands) / sizeof(ddp_commands[0])];
+
+    for (size_t i = 0; i < ddp_n_commands; i++) {
+        names[i] = ddp_commands[i].name;
+    }
+    return ddp_suggest(word, names, ddp_n_commands);
+}
