@@ -11,12 +11,11 @@ static ddp_status_t loss_memory(ddp_tape_t *tape, const ddp_tensor_t *x, ddp_los
     void        *memory = NULL;
 
     DDP_REQUIRE(tape->begun, DDP_ERR_STATE, "ddp_tape_begin() comes before any layer");
-    DDP_TRY(ddp_tape_take(tape, sizeof(**stats_p), &memory));
+    DDP_TRY(ddp_tape_keep(tape, sizeof(**stats_p), &memory));
     *stats_p = memory;
     *grad_p  = NULL;
     if (x->needs_grad) {
-        DDP_TRY(ddp_tape_take(tape, x->count * sizeof(float), &memory));
-        *grad_p = memory;
+        DDP_TRY(ddp_tape_new_grad(tape, x, grad_p));
     }
 out:
     return status;

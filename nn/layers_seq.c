@@ -222,14 +222,12 @@ static ddp_status_t head_gradients(ddp_tape_t *tape, const ddp_tensor_t *x, size
                                    ddp_head_cross_entropy_args_t *args)
 {
     ddp_status_t status = DDP_OK;
-    void        *memory = NULL;
 
     DDP_REQUIRE(ddp_params_grad(tape->params, weight) != NULL, DDP_ERR_STATE,
                 "head: no memory is bound for the parameters' gradients");
     args->dw = ddp_tape_param_grad(tape, weight, &args->accumulate_dw);
     if (x->needs_grad) {
-        DDP_TRY(ddp_tape_take(tape, x->count * sizeof(float), &memory));
-        args->dx = memory;
+        DDP_TRY(ddp_tape_new_grad(tape, x, &args->dx));
     }
 out:
     return status;
@@ -261,7 +259,7 @@ ddp_status_t ddp_nn_head_cross_entropy(ddp_tape_t *tape, ddp_tensor_t *x, size_t
                 ddp_shape_text(w->ndim, w->shape, w_text), ddp_shape_text(x->ndim, x->shape, x_text));
     args.w     = ddp_params_value(tape->params, weight);
     args.vocab = w->shape[0];
-    DDP_TRY(ddp_tape_take(tape, sizeof(*args.stats), &memory));
+    DDP_TRY(ddp_tape_keep(tape, sizeof(*args.stats), &memory));
     args.stats = memory;
     DDP_TRY(ddp_tape_new_view(tape, NULL, 1, shape, true, &y)); /* stands for the loss */
     if (y->needs_grad) {

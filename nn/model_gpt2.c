@@ -82,6 +82,7 @@ static ddp_status_t add_block(ddp_model_t *model, ddp_params_t *params, size_t i
     char              name[64];
     size_t            shape[2];
 
+    block->model = model;
     snprintf(name, sizeof(name), "transformer.h.%zu.ln_1", i);
     DDP_TRY(add_norm(params, name, c, &block->ln_1));
     snprintf(name, sizeof(name), "transformer.h.%zu.attn.c_attn", i);
@@ -169,11 +170,13 @@ out:
     return status;
 }
 
-static ddp_status_t run_block(const ddp_model_t *model, ddp_tape_t *tape, const ddp_gpt2_block_t *block,
-                              ddp_tensor_t *x, ddp_tensor_t **x_p)
+/* ddp_block_fn_t of a ddp_gpt2_block_t */
+static ddp_status_t run_block(const void *ctx, ddp_tape_t *tape, ddp_tensor_t *x, ddp_tensor_t **x_p)
 {
-    ddp_status_t  status = DDP_OK;
-    ddp_tensor_t *y      = NULL;
+    ddp_status_t            status = DDP_OK;
+    const ddp_gpt2_block_t *block  = ctx;
+    const ddp_model_t      *model  = block->model;
+    ddp_tensor_t           *y      = NULL;
 
     DDP_TRY(ddp_nn_layer_norm(tape, x, block->ln_1.weight, block->ln_1.bias, NORM_EPS, &y));
     DDP_TRY(ddp_nn_linear_in_out(tape, y, block->attn.weight, block->attn.bias, DDP_ACT_NONE, &y));
@@ -201,7 +204,7 @@ static ddp_status_t run_body(const ddp_model_t *model, ddp_tape_t *tape, const i
     DDP_TRY(ddp_nn_embedding(tape, tokens, n, length, model->wte, model->wpe, &x));
     DDP_TRY(ddp_nn_dropout(tape, x, model->config.dropout, &x));
     for (size_t i = 0; i < model->config.layers; i++) {
-        DDP_TRY(run_block(model, tape, &model->blocks[i], x, &x));
+        DDP_TRY(ddp_tape_block(tape, run_block, &model->blocks[i], x, &x));
     }
     DDP_TRY(ddp_nn_layer_norm(tape, x, model->ln_f.weight, model->ln_f.bias, NORM_EPS, x_p));
 out:

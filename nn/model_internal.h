@@ -17,7 +17,8 @@ typedef struct ddp_model_pair {
 
 /** Parameters of one block of gpt2; `weight` is a norm's gamma. */
 typedef struct ddp_gpt2_block {
-    ddp_model_pair_t ln_1, attn, attn_proj, ln_2, fc, fc_proj;
+    const ddp_model_t *model; /* borrowed */
+    ddp_model_pair_t   ln_1, attn, attn_proj, ln_2, fc, fc_proj;
 } ddp_gpt2_block_t;
 
 typedef struct ddp_model_ops {

@@ -1,5 +1,6 @@
 #include "nn/tape.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,11 @@ void ddp_tape_set_ready(ddp_tape_t *tape, ddp_tape_ready_fn_t *ready, void *ctx)
     tape->ready_ctx = ctx;
 }
 
+void ddp_tape_set_recompute(ddp_tape_t *tape, bool recompute)
+{
+    tape->recompute = recompute;
+}
+
 void ddp_tape_set_conv(ddp_tape_t *tape, ddp_conv_algo_t algo)
 {
     tape->conv = algo;
@@ -82,7 +88,11 @@ ddp_status_t ddp_tape_begin(ddp_tape_t *tape, const ddp_tape_begin_t *begin)
 {
     tape->begin          = *begin;
     tape->begun          = true;
+    tape->silent         = false;
+    tape->is_second_run  = false;
     tape->last           = NULL;
+    tape->pieces         = NULL;
+    tape->running        = NULL;
     tape->loss_input     = NULL;
     tape->loss_grad      = NULL;
     tape->dropout_layers = 0;
@@ -115,7 +125,7 @@ void ddp_tape_used(const ddp_tape_t *tape, uint8_t *used)
 
 size_t ddp_tape_activation_bytes(const ddp_tape_t *tape)
 {
-    return tape->activations.used_bytes;
+    return ddp_arena_used(&tape->activations);
 }
 
 size_t ddp_tape_allocations(const ddp_tape_t *tape)
@@ -157,21 +167,19 @@ ddp_status_t ddp_tape_new_view(ddp_tape_t *tape, float *data, size_t ndim, const
     tensor  = memory;
     *tensor = (ddp_tensor_t){.ndim = ndim, .count = count, .data = data};
     memcpy(tensor->shape, shape, ndim * sizeof(*shape));
-    tensor->needs_grad = needs_grad && tape->begin.training;
+    tensor->needs_grad = needs_grad && tape->begin.training && !tape->silent;
     *tensor_p          = tensor;
 out:
     return status;
 }
 
-static ddp_status_t take_floats(ddp_tape_t *tape, size_t count, float **memory_p)
+ddp_status_t ddp_tape_new_grad(ddp_tape_t *tape, const ddp_tensor_t *x, float **grad_p)
 {
     ddp_status_t status = DDP_OK;
-    size_t       bytes  = 0;
     void        *memory = NULL;
 
-    DDP_TRY(ddp_mul_size(count, sizeof(float), "a tensor's size", &bytes));
-    DDP_TRY(ddp_arena_take(&tape->activations, bytes, &memory));
-    *memory_p = memory;
+    DDP_TRY(ddp_tape_keep(tape, x->count * sizeof(float), &memory)); /* x->data has as many, so they fit */
+    *grad_p = memory;
 out:
     return status;
 }
@@ -181,17 +189,49 @@ ddp_status_t ddp_tape_new_tensor(ddp_tape_t *tape, size_t ndim, const size_t *sh
 {
     ddp_status_t  status = DDP_OK;
     ddp_tensor_t *tensor = NULL;
+    size_t        bytes  = 0;
+    void         *memory = NULL;
 
     DDP_TRY(ddp_tape_new_view(tape, NULL, ndim, shape, needs_grad, &tensor));
-    DDP_TRY(take_floats(tape, tensor->count, &tensor->data));
-    *tensor_p = tensor;
+    DDP_TRY(ddp_mul_size(tensor->count, sizeof(float), "a tensor's size", &bytes));
+    DDP_TRY(ddp_tape_take(tape, bytes, &memory));
+    tensor->data = memory;
+    *tensor_p    = tensor;
 out:
     return status;
 }
 
-ddp_status_t ddp_tape_take(ddp_tape_t *tape, size_t bytes, void **memory_p)
+ddp_status_t ddp_tape_keep(ddp_tape_t *tape, size_t bytes, void **memory_p)
 {
     return ddp_arena_take(&tape->activations, bytes, memory_p);
+}
+
+ddp_status_t ddp_tape_take(ddp_tape_t *tape, size_t bytes, void **memory_p)
+{
+    ddp_status_t status = DDP_OK;
+    ddp_piece_t *piece  = NULL;
+    void        *memory = NULL;
+
+    DDP_TRY(ddp_arena_take(&tape->host, sizeof(*piece), &memory));
+    piece = memory;
+    DDP_TRY(ddp_tape_keep(tape, bytes, &memory));
+    *piece       = (ddp_piece_t){tape->pieces, memory, bytes};
+    tape->pieces = piece;
+    *memory_p    = memory;
+out:
+    return status;
+}
+
+void ddp_tape_give_pieces(ddp_tape_t *tape, ddp_piece_t **pieces)
+{
+    for (; *pieces != NULL; *pieces = (*pieces)->older) {
+        ddp_arena_give(&tape->activations, (*pieces)->memory, (*pieces)->bytes);
+    }
+}
+
+bool ddp_tape_is_second_run(const ddp_tape_t *tape)
+{
+    return tape->is_second_run;
 }
 
 ddp_status_t ddp_tape_scratch(ddp_tape_t *tape, size_t bytes, void **memory_p)
@@ -210,14 +250,15 @@ ddp_status_t ddp_tape_record(ddp_tape_t *tape, ddp_node_backward_fn_t *backward,
     if (y->needs_grad) {
         DDP_TRY(ddp_arena_take(&tape->host, node_bytes, &memory));
         memset(memory, 0, node_bytes);
-        node       = memory;
-        *node      = (ddp_node_t){tape->last, backward, y, weight, bias};
-        tape->last = node;
+        node         = memory;
+        *node        = (ddp_node_t){tape->last, backward, y, weight, bias, tape->pieces, false};
+        tape->last   = node;
+        tape->pieces = NULL;
     }
-    if (weight != DDP_NO_PARAM) {
+    if (weight != DDP_NO_PARAM && !tape->is_second_run) {
         tape->uses[weight]++;
     }
-    if (bias != DDP_NO_PARAM) {
+    if (bias != DDP_NO_PARAM && !tape->is_second_run) {
         tape->uses[bias]++;
     }
     *node_p = node;
@@ -238,7 +279,7 @@ ddp_status_t ddp_tape_grad_target(ddp_tape_t *tape, ddp_tensor_t *x, float **gra
     ddp_status_t status = DDP_OK;
 
     if (!x->has_grad) {
-        DDP_TRY(take_floats(tape, x->count, &x->grad));
+        DDP_TRY(ddp_tape_new_grad(tape, x, &x->grad));
     }
     *grad_p       = x->grad;
     *accumulate_p = x->has_grad;
@@ -257,8 +298,10 @@ ddp_status_t ddp_tape_give_grad(ddp_tape_t *tape, ddp_tensor_t *x, float *grad, 
         return DDP_OK;
     }
     if (!x->has_grad && may_take) {
-        x->grad     = grad;
-        x->has_grad = true;
+        assert(tape->running->y->grad == grad);
+        tape->running->y->grad = NULL; /* x gives it back */
+        x->grad                = grad;
+        x->has_grad            = true;
         return DDP_OK;
     }
     DDP_TRY(ddp_tape_grad_target(tape, x, &target, &accumulate));
@@ -301,6 +344,37 @@ out:
     return status;
 }
 
+/* Nothing reads the node's result, its gradient or what it kept after what is submitted by now. */
+static void give_back(ddp_tape_t *tape, ddp_node_t *node)
+{
+    ddp_tensor_t *y = node->y;
+
+    if (y->grad != NULL) {
+        ddp_arena_give(&tape->activations, y->grad, y->count * sizeof(float));
+        y->grad = NULL;
+    }
+    ddp_tape_give_pieces(tape, &node->pieces);
+}
+
+ddp_status_t ddp_tape_run_back(ddp_tape_t *tape, ddp_node_t *last)
+{
+    ddp_status_t status = DDP_OK;
+    ddp_node_t  *outer  = tape->running;
+
+    for (ddp_node_t *node = last; node != NULL; node = node->previous) {
+        tape->running = node;
+        if (node->y->has_grad || node->runs_always) {
+            DDP_TRY(node->backward(tape, node));
+        }
+        give_back(tape, node);
+        DDP_TRY(pass_use(tape, node->bias));
+        DDP_TRY(pass_use(tape, node->weight));
+    }
+out:
+    tape->running = outer;
+    return status;
+}
+
 ddp_status_t ddp_tape_backward(ddp_tape_t *tape)
 {
     ddp_status_t  status = DDP_OK;
@@ -317,13 +391,7 @@ ddp_status_t ddp_tape_backward(ddp_tape_t *tape)
         input->grad     = tape->loss_grad;
         input->has_grad = true;
     }
-    for (ddp_node_t *node = tape->last; node != NULL; node = node->previous) {
-        if (node->y->has_grad) {
-            DDP_TRY(node->backward(tape, node));
-        }
-        DDP_TRY(pass_use(tape, node->bias));
-        DDP_TRY(pass_use(tape, node->weight));
-    }
+    DDP_TRY(ddp_tape_run_back(tape, tape->last));
 out:
     return status;
 }

@@ -3,10 +3,11 @@
  * gradient is final.
  *
  * Define-by-run: for each micro-batch ddp_tape_begin(), then nn/layers.h calls, then ddp_tape_backward().
- * Activations come from an arena of the tape that is sized by the first micro-batches and kept: a step
- * allocates nothing after that. A layer's backward submits the input gradient first, then the parameter
- * gradients, then reports "ready"; so a parameter that is reported ready is no longer read in this
- * micro-batch either. Thread: owner of the device. Collective: no.
+ * Activations come from an arena of the tape that is sized by the first micro-batches (or ddp_tape_reserve())
+ * and kept: a step allocates nothing after that. Backward gives the memory of a result and of its gradient
+ * back as soon as it has passed the operation, and uses it for what follows. A layer's backward submits the
+ * input gradient first, then the parameter gradients, then reports "ready"; so a parameter that is reported
+ * ready is no longer read in this micro-batch either. Thread: owner of the device. Collective: no.
  */
 #ifndef DDP_TAPE_H_
 #define DDP_TAPE_H_
@@ -28,7 +29,8 @@ extern "C" {
 
 typedef struct ddp_tape ddp_tape_t;
 
-/** A tensor of the running micro-batch; owned by the tape, valid until the next ddp_tape_begin(). */
+/** A tensor of the running micro-batch; owned by the tape, valid until the next ddp_tape_begin(); `data` of a
+ * layer's result and `grad` only until backward has passed the layer. */
 typedef struct ddp_tensor {
     size_t ndim;
     size_t shape[DDP_MAX_DIMS]; /* [n, h, w, c] for images, [rows, width] for matrices */
@@ -57,6 +59,8 @@ DDP_API ddp_status_t ddp_tape_create(const ddp_tape_params_t *params, ddp_tape_t
 DDP_API void         ddp_tape_destroy(ddp_tape_t **tape_p);
 /** Whom to tell in backward; NULL: nobody. */
 DDP_API void ddp_tape_set_ready(ddp_tape_t *tape, ddp_tape_ready_fn_t *ready, void *ctx);
+/** Whether ddp_tape_block() keeps the inside of blocks for backward (false, at first) or runs them again. */
+DDP_API void ddp_tape_set_recompute(ddp_tape_t *tape, bool recompute);
 /** How the convolutions of the next forward are computed (kernels/ops.h); at first DDP_CONV_AUTO. */
 DDP_API void ddp_tape_set_conv(ddp_tape_t *tape, ddp_conv_algo_t algo);
 /** How products of the next forward, and of its backward, are computed; at first DDP_PRECISION_FLOAT32. */
@@ -77,6 +81,22 @@ DDP_API ddp_status_t ddp_tape_begin(ddp_tape_t *tape, const ddp_tape_begin_t *be
 DDP_API ddp_status_t ddp_tape_input(ddp_tape_t *tape, const float *data, size_t ndim, const size_t *shape,
                                     ddp_tensor_t **tensor_p) DDP_NODISCARD;
 
+/**
+ * A part of a network: layers from `x` to *y_p. It must do the same each time it is called, and read no
+ * tensor of the tape but x.
+ */
+typedef ddp_status_t ddp_block_fn_t(const void *ctx, ddp_tape_t *tape, ddp_tensor_t *x, ddp_tensor_t **y_p);
+
+/**
+ * Run `fn` as a block. With ddp_tape_set_recompute() its inside is forgotten after forward, and backward runs
+ * it again before it differentiates it: one more forward of the block, memory of one block at a time, the
+ * same bits (random numbers, uses of parameters and the order of sums are those of a run without). Blocks may
+ * nest. Where nothing is recorded the inside is always forgotten.
+ * @param [in] ctx  of fn; borrowed until backward is done
+ */
+DDP_API ddp_status_t ddp_tape_block(ddp_tape_t *tape, ddp_block_fn_t *fn, const void *ctx, ddp_tensor_t *x,
+                                    ddp_tensor_t **y_p) DDP_NODISCARD;
+
 /** used[i] = 1 if forward used parameter i since begin, else 0. @param [out] used  host, [ddp_params_count()]
  */
 DDP_API void ddp_tape_used(const ddp_tape_t *tape, uint8_t *used);
@@ -91,9 +111,9 @@ DDP_API void ddp_tape_used(const ddp_tape_t *tape, uint8_t *used);
  */
 DDP_API ddp_status_t ddp_tape_backward(ddp_tape_t *tape) DDP_NODISCARD;
 
-/** Bytes of activations the last micro-batch used, and allocations made since create (constant after the
- * first step). */
+/** Bytes of activations and their gradients: the most that the last micro-batch had at a time. */
 DDP_API size_t ddp_tape_activation_bytes(const ddp_tape_t *tape);
+/** Allocations made since create (constant after the first step). */
 DDP_API size_t ddp_tape_allocations(const ddp_tape_t *tape);
 
 #ifdef __cplusplus

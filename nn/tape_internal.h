@@ -13,12 +13,18 @@
 #include "nn/tape.h"
 
 #define DDP_ARENA_MAX_CHUNKS  64
+#define DDP_ARENA_MAX_HOLES   256
 #define DDP_ARENA_FIRST_BYTES ((size_t)1 << 20)
 
+/** Free bytes of a chunk. */
+typedef struct ddp_arena_hole {
+    size_t chunk, offset, bytes;
+} ddp_arena_hole_t;
+
 /**
- * Memory that is taken piece by piece and forgotten all at once. It grows by chunks, which stay until it is
- * freed. Taking the same sizes again, or smaller ones in the same order, needs no new chunk: each piece then
- * lies no further on than it did before.
+ * Memory that is taken piece by piece, given back piece by piece, and forgotten all at once. A piece goes
+ * into the first hole that has room, so that the same sequence of calls gets the same places again. Where
+ * none has room a chunk is added; chunks stay until the arena is freed.
  */
 typedef struct ddp_arena {
     const ddp_allocator_t *allocator; /* borrowed */
@@ -26,21 +32,35 @@ typedef struct ddp_arena {
     struct {
         char  *memory; /* owned */
         size_t bytes;
+        size_t used; /* behind the last byte that was taken since the reset */
     } chunk[DDP_ARENA_MAX_CHUNKS];
-    size_t n_chunks; /* allocations made */
-    size_t total_bytes;
-    size_t current, offset; /* next free byte */
-    size_t used_bytes;      /* taken since the last reset */
+    size_t           n_chunks; /* allocations made */
+    size_t           total_bytes;
+    ddp_arena_hole_t hole[DDP_ARENA_MAX_HOLES]; /* by chunk and offset; neighbours are joined */
+    size_t           n_holes;
 } ddp_arena_t;
 
 void ddp_arena_init(ddp_arena_t *arena, const ddp_allocator_t *allocator, const char *label);
 void ddp_arena_free(ddp_arena_t *arena);
 void ddp_arena_reset(ddp_arena_t *arena);
-/** DDP_ALIGNMENT-aligned, not zeroed, never NULL, valid until the reset. */
+/** Have `bytes` in all before they are needed: one chunk instead of several. */
+ddp_status_t ddp_arena_reserve(ddp_arena_t *arena, size_t bytes) DDP_NODISCARD;
+/** DDP_ALIGNMENT-aligned, not zeroed, never NULL, valid until it is given back or the reset. */
 ddp_status_t ddp_arena_take(ddp_arena_t *arena, size_t bytes, void **memory_p) DDP_NODISCARD;
+/** What ddp_arena_take() gave for so many bytes since the last reset. */
+void ddp_arena_give(ddp_arena_t *arena, const void *memory, size_t bytes);
+/** The most bytes that were out at a time since the reset, holes between them included. */
+size_t ddp_arena_used(const ddp_arena_t *arena);
 
 typedef struct ddp_node ddp_node_t;
 typedef ddp_status_t    ddp_node_backward_fn_t(ddp_tape_t *tape, ddp_node_t *node);
+
+/** Activation memory that was taken in forward. */
+typedef struct ddp_piece {
+    struct ddp_piece *older;
+    char             *memory;
+    size_t            bytes;
+} ddp_piece_t;
 
 /** One recorded operation; a layer's own struct begins with it. */
 struct ddp_node {
@@ -48,6 +68,8 @@ struct ddp_node {
     ddp_node_backward_fn_t *backward;
     ddp_tensor_t           *y;
     size_t                  weight, bias; /* parameters it uses, or DDP_NO_PARAM */
+    ddp_piece_t            *pieces;       /* taken since the node before: goes back once this one is passed */
+    bool                    runs_always;  /* also where no gradient reached y: it holds nodes of its own */
 };
 
 struct ddp_tape {
@@ -60,9 +82,14 @@ struct ddp_tape {
     ddp_arena_t          host;        /* nodes and tensors */
     ddp_conv_algo_t      conv;
     ddp_precision_t      precision;
+    bool                 recompute; /* of blocks */
     ddp_tape_begin_t     begin;
     bool                 begun;
+    bool                 silent;        /* runs what a block will run again: nothing is recorded */
+    bool                 is_second_run; /* of a block, in backward */
     ddp_node_t          *last;
+    ddp_piece_t         *pieces;     /* taken since `last` was recorded */
+    ddp_node_t          *running;    /* whose backward function runs */
     ddp_tensor_t        *loss_input; /* what the loss was taken of; NULL: no loss yet */
     float               *loss_grad;  /* the gradient of the loss with respect to it */
     uint32_t             dropout_layers;
@@ -82,8 +109,10 @@ ddp_status_t ddp_tape_new_tensor(ddp_tape_t *tape, size_t ndim, const size_t *sh
 /** A result that lies in `data`. */
 ddp_status_t ddp_tape_new_view(ddp_tape_t *tape, float *data, size_t ndim, const size_t *shape,
                                bool needs_grad, ddp_tensor_t **tensor_p) DDP_NODISCARD;
-/** Device memory until the next begin. */
+/** Device memory for the node that is recorded next: valid until backward has passed it. */
 ddp_status_t ddp_tape_take(ddp_tape_t *tape, size_t bytes, void **memory_p) DDP_NODISCARD;
+/** Device memory until the next begin. */
+ddp_status_t ddp_tape_keep(ddp_tape_t *tape, size_t bytes, void **memory_p) DDP_NODISCARD;
 /** Device memory for the operation that is submitted next. */
 ddp_status_t ddp_tape_scratch(ddp_tape_t *tape, size_t bytes, void **memory_p) DDP_NODISCARD;
 
@@ -94,17 +123,30 @@ ddp_status_t ddp_tape_scratch(ddp_tape_t *tape, size_t bytes, void **memory_p) D
  */
 ddp_status_t ddp_tape_record(ddp_tape_t *tape, ddp_node_backward_fn_t *backward, size_t node_bytes,
                              ddp_tensor_t *y, size_t weight, size_t bias, ddp_node_t **node_p) DDP_NODISCARD;
-/** This is the loss; `grad` is its gradient with respect to `input`, NULL if that needs none. */
+/**
+ * Is this the second run of a block (ddp_tape_block()), in backward? What a layer adds to something in
+ * forward (use counts, running averages) it added in the first run.
+ */
+bool ddp_tape_is_second_run(const ddp_tape_t *tape);
+/** Memory for the gradient of `x`, for layers that take it in forward: x's as soon as backward begins. */
+ddp_status_t ddp_tape_new_grad(ddp_tape_t *tape, const ddp_tensor_t *x, float **grad_p) DDP_NODISCARD;
+/** This is the loss; `grad`, of ddp_tape_new_grad(), is its gradient with respect to `input`, NULL if that
+ * needs none. */
 void ddp_tape_set_loss(ddp_tape_t *tape, ddp_tensor_t *input, float *grad);
 
 /** Where a backward function writes the gradient of its input; it must write, adding if *accumulate_p. */
 ddp_status_t ddp_tape_grad_target(ddp_tape_t *tape, ddp_tensor_t *x, float **grad_p,
                                   bool *accumulate_p) DDP_NODISCARD;
-/** Add `grad` to x's gradient. `may_take`: nobody else uses `grad` any more, so that x may keep it instead of
- * a copy. */
+/** Add `grad` to x's gradient. `may_take`: it is the gradient of the running node's y, and nobody else uses
+ * it any more, so that x may keep it instead of a copy. */
 ddp_status_t ddp_tape_give_grad(ddp_tape_t *tape, ddp_tensor_t *x, float *grad, bool may_take) DDP_NODISCARD;
 /** As ddp_tape_grad_target() for a parameter: where its gradient is written. */
 float *ddp_tape_param_grad(ddp_tape_t *tape, size_t index, bool *accumulate_p);
+
+/** Differentiate from the node `last` back to the first, giving back the memory of what lies behind. */
+ddp_status_t ddp_tape_run_back(ddp_tape_t *tape, ddp_node_t *last) DDP_NODISCARD;
+/** Give back a node's pieces. */
+void ddp_tape_give_pieces(ddp_tape_t *tape, ddp_piece_t **pieces);
 
 #define DDP_SHAPE_TEXT_SIZE 96
 /** "[64, 28, 28, 1]" into text[DDP_SHAPE_TEXT_SIZE]; returns text. */
