@@ -118,6 +118,11 @@ static ddp_status_t check_attention(const char *op, const ddp_attention_args_t *
                 DDP_ERR_INVALID_ARG, "%s: %zu channels do not divide into %zu heads", op, args->channels,
                 args->heads);
     DDP_TRY(ddp_check_precision(op, args->precision));
+    DDP_REQUIRE(args->dropout >= 0.0F && args->dropout < 1.0F, DDP_ERR_INVALID_ARG,
+                "%s: dropout %g is not in [0, 1)", op, (double)args->dropout);
+    DDP_REQUIRE(args->dropout == 0.0F || (args->heads <= UINT16_MAX && args->length <= UINT32_MAX),
+                DDP_ERR_INVALID_ARG, "%s: %zu heads of %zu rows are too many for dropout", op, args->heads,
+                args->length);
     DDP_TRY(ddp_check_volume(op, args->sequences, args->length, args->channels, 3));
     count = args->sequences * args->length;
     DDP_TRY(ddp_check_operand(op, "qkv", args->qkv, count));

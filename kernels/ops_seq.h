@@ -71,6 +71,10 @@ DDP_API ddp_status_t ddp_op_layer_norm_backward(ddp_stream_t                    
  * d = channels / heads. q, k and v of head h are columns h d .. of the first, second and third `channels`
  * columns of a row of qkv. Scores exist in tiles of 64 rows only, and those above the diagonal are not
  * computed; Dao et al. 2022, arXiv 2205.14135.
+ *
+ * Dropout of the weights (inverted): the weight of (i, j) is kept, and divided by 1 - p, where the random
+ * number of (seed, step, layer, row, head, i, j) is >= p; row is the sequence's position in the global batch.
+ * Nothing of it is stored: backward draws the same numbers again.
  */
 typedef struct ddp_attention_args {
     const float *qkv;                                /* [sequences, length, 3 channels] */
@@ -79,6 +83,9 @@ typedef struct ddp_attention_args {
     float *log_sum; /* [sequences, heads, length]: log of the sum of exp(scores), for backward; or NULL */
 
     ddp_precision_t precision;
+    float           dropout;   /* p, 0 <= p < 1; 0: the rest is not read */
+    uint64_t        first_row; /* of the first sequence */
+    ddp_rng_key_t   key;
 } ddp_attention_args_t;
 DDP_API ddp_status_t ddp_op_attention(ddp_stream_t *stream, const ddp_attention_args_t *args) DDP_NODISCARD;
 

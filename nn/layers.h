@@ -56,8 +56,9 @@ DDP_API ddp_status_t ddp_nn_embedding(ddp_tape_t *tape, const int32_t *tokens, s
 DDP_API ddp_status_t ddp_nn_layer_norm(ddp_tape_t *tape, ddp_tensor_t *x, size_t gamma, size_t beta,
                                        float eps, ddp_tensor_t **y_p) DDP_NODISCARD;
 /** Causal self-attention: y[sequences, length, channels] of qkv[sequences, length, 3 channels]; q, k, v side
- * by side, in each of them head after head. */
-DDP_API ddp_status_t ddp_nn_attention(ddp_tape_t *tape, ddp_tensor_t *qkv, size_t heads,
+ * by side, in each of them head after head. In training `dropout` of the attention weights, 0 <= dropout < 1,
+ * with a layer number as ddp_nn_dropout() has. */
+DDP_API ddp_status_t ddp_nn_attention(ddp_tape_t *tape, ddp_tensor_t *qkv, size_t heads, float dropout,
                                       ddp_tensor_t **y_p) DDP_NODISCARD;
 
 /** Losses end a forward. `stats` is device memory of the tape, filled in stream order, valid until the next

@@ -173,7 +173,8 @@ out:
     return status;
 }
 
-ddp_status_t ddp_nn_attention(ddp_tape_t *tape, ddp_tensor_t *qkv, size_t heads, ddp_tensor_t **y_p)
+ddp_status_t ddp_nn_attention(ddp_tape_t *tape, ddp_tensor_t *qkv, size_t heads, float dropout,
+                              ddp_tensor_t **y_p)
 {
     ddp_status_t         status = DDP_OK;
     ddp_tensor_t        *y      = NULL;
@@ -189,6 +190,9 @@ ddp_status_t ddp_nn_attention(ddp_tape_t *tape, ddp_tensor_t *qkv, size_t heads,
     args.sequences = qkv->shape[0];
     args.length    = qkv->shape[1];
     args.channels  = qkv->shape[2] / 3;
+    args.dropout   = tape->begin.training ? dropout : 0.0F;
+    args.first_row = tape->begin.first_row;
+    args.key       = ddp_tape_next_key(tape);
     shape[0]       = args.sequences;
     shape[1]       = args.length;
     shape[2]       = args.channels;

@@ -137,17 +137,15 @@ ddp_status_t ddp_nn_dropout(ddp_tape_t *tape, ddp_tensor_t *x, float p, ddp_tens
     ddp_status_t       status = DDP_OK;
     ddp_tensor_t      *y      = NULL;
     ddp_node_t        *head   = NULL;
-    ddp_dropout_args_t args   = {
-          .x         = x->data,
-          .rows      = x->shape[0],
-          .width     = 1,
-          .first_row = tape->begin.first_row,
-          .p         = p,
-          .key       = {.seed = tape->begin.seed, .step = tape->begin.step, .layer = tape->dropout_layers}};
+    ddp_dropout_args_t args   = {.x         = x->data,
+                                 .rows      = x->shape[0],
+                                 .width     = 1,
+                                 .first_row = tape->begin.first_row,
+                                 .p         = p,
+                                 .key       = ddp_tape_next_key(tape)};
 
     DDP_REQUIRE(p >= 0.0F && p < 1.0F, DDP_ERR_INVALID_ARG, "dropout: probability %g is not in [0, 1)",
                 (double)p);
-    tape->dropout_layers++; /* also where it does nothing: the numbers of later layers stay theirs */
     if (!tape->begin.training || p == 0.0F) {
         *y_p = x;
         return DDP_OK;

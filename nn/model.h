@@ -18,8 +18,8 @@ typedef struct ddp_model_config {
     size_t height, width, channels, classes; /* of the data; gpt2: channels of a token, the rest 0 */
     size_t n_hidden;                         /* mlp: hidden layers; 0: one linear layer */
     size_t hidden[DDP_MLP_MAX_HIDDEN];
-    float  dropout;                       /* mlp: after each hidden layer; cnn: before the last layer;
-                                                                             gpt2: after the embedding and each projection */
+    float  dropout; /* mlp: after each hidden layer; cnn: before the last layer; gpt2: after the embedding and
+                       each projection, and of the attention weights */
     size_t layers, heads, context, vocab; /* gpt2; channels is a multiple of heads */
 
     ddp_conv_algo_t conv; /* of all convolutions; AUTO is the usual */
@@ -53,7 +53,6 @@ DDP_API ddp_status_t ddp_model_forward(ddp_model_t *model, ddp_tape_t *tape, ddp
 
 /**
  * Of a gpt2: the summed loss of predicting targets[n, length] from tokens[n, length], ending the forward.
- * Attention has no dropout of its own.
  * @param [in] tokens, targets  device, borrowed until backward is done; a target of -1 counts nothing
  * @return DDP_ERR_INVALID_ARG: another model, or length > context
  */

@@ -180,7 +180,7 @@ static ddp_status_t run_block(const void *ctx, ddp_tape_t *tape, ddp_tensor_t *x
 
     DDP_TRY(ddp_nn_layer_norm(tape, x, block->ln_1.weight, block->ln_1.bias, NORM_EPS, &y));
     DDP_TRY(ddp_nn_linear_in_out(tape, y, block->attn.weight, block->attn.bias, DDP_ACT_NONE, &y));
-    DDP_TRY(ddp_nn_attention(tape, y, model->config.heads, &y));
+    DDP_TRY(ddp_nn_attention(tape, y, model->config.heads, model->config.dropout, &y));
     DDP_TRY(add_projection(model, tape, x, y, block->attn_proj, &x));
     DDP_TRY(ddp_nn_layer_norm(tape, x, block->ln_2.weight, block->ln_2.bias, NORM_EPS, &y));
     DDP_TRY(ddp_nn_linear_in_out(tape, y, block->fc.weight, block->fc.bias, DDP_ACT_GELU_TANH, &y));

@@ -266,6 +266,12 @@ out:
     return status;
 }
 
+ddp_rng_key_t ddp_tape_next_key(ddp_tape_t *tape)
+{
+    return (ddp_rng_key_t){
+        .seed = tape->begin.seed, .step = tape->begin.step, .layer = tape->dropout_layers++};
+}
+
 void ddp_tape_set_loss(ddp_tape_t *tape, ddp_tensor_t *input, float *grad)
 {
     tape->loss_input = input;

@@ -130,6 +130,9 @@ ddp_status_t ddp_tape_record(ddp_tape_t *tape, ddp_node_backward_fn_t *backward,
 bool ddp_tape_is_second_run(const ddp_tape_t *tape);
 /** Memory for the gradient of `x`, for layers that take it in forward: x's as soon as backward begins. */
 ddp_status_t ddp_tape_new_grad(ddp_tape_t *tape, const ddp_tensor_t *x, float **grad_p) DDP_NODISCARD;
+/** Random numbers of the next dropout. Every one takes its key, also where it does nothing: the numbers of
+ * later layers stay theirs. */
+ddp_rng_key_t ddp_tape_next_key(ddp_tape_t *tape);
 /** This is the loss; `grad`, of ddp_tape_new_grad(), is its gradient with respect to `input`, NULL if that
  * needs none. */
 void ddp_tape_set_loss(ddp_tape_t *tape, ddp_tensor_t *input, float *grad);

@@ -5,6 +5,7 @@
  * rows' log_sum.
  */
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/philox.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/table.h"
@@ -12,6 +13,13 @@
 #define BLOCK ((size_t)64)
 #define TILE  ((size_t)256) /* a multiple of BLOCK */
 #define PITCH (TILE + 16)   /* not a power of two */
+
+/* Which weights of one head are kept. */
+typedef struct drop {
+    float    p;
+    uint64_t stream; /* of random numbers */
+    uint64_t row;    /* their counters' upper half: sequence and head */
+} drop_t;
 
 /* One head of one sequence. */
 typedef struct head {
@@ -23,6 +31,7 @@ typedef struct head {
     size_t       ld, ldy; /* from row to row of qkv, and of y */
     size_t       width;
     float        scale;
+    drop_t       drop;
 } head_t;
 
 /* Rows r0 .. r0 + rows - 1 of the queries, keys k0 .. k0 + keys - 1. Of a row's keys the first `i + seen`
@@ -30,6 +39,16 @@ typedef struct head {
 typedef struct tile {
     size_t r0, rows, k0, keys, seen;
 } tile_t;
+
+static drop_t drop_at(const ddp_attention_args_t *args, size_t sequence, size_t h)
+{
+    if (args->dropout == 0.0F) {
+        return (drop_t){.p = 0.0F};
+    }
+    return (drop_t){.p      = args->dropout,
+                    .stream = philox_stream(&args->key, PHILOX_WEIGHTS),
+                    .row    = args->first_row + sequence + ((uint64_t)h << 48)};
+}
 
 static head_t head_at(const ddp_attention_args_t *args, size_t sequence, size_t h)
 {
@@ -45,7 +64,8 @@ static head_t head_at(const ddp_attention_args_t *args, size_t sequence, size_t 
         .ld      = 3 * args->channels,
         .ldy     = args->channels,
         .width   = width,
-        .scale   = (float)(1.0 / sqrt((double)width))};
+        .scale   = (float)(1.0 / sqrt((double)width)),
+        .drop    = drop_at(args, sequence, h)};
 }
 
 static tile_t tile_at(size_t r0, size_t length, size_t k0)
@@ -61,6 +81,36 @@ static tile_t tile_at(size_t r0, size_t length, size_t k0)
 DDP_INLINE size_t tile_seen(const tile_t *tile, size_t i)
 {
     return tile->seen + i < tile->keys ? tile->seen + i : tile->keys;
+}
+
+/* keep[j] = 0 or 1 / (1 - p) for the keys that row i of the tile sees, in whole groups; TILE has room for
+ * them. */
+static void keep_row(const drop_t *drop, const tile_t *tile, size_t i, float *keep)
+{
+    const size_t seen      = tile_seen(tile, i);
+    const vi_t   threshold = vset1i(philox_threshold(drop->p));
+    const vf_t   factor    = vset1(1.0F / (1.0F - drop->p));
+
+    for (size_t j = 0; j < seen; j += PHILOX_GROUP) {
+        for (size_t half = 0; half < PHILOX_GROUP / 4; half += VL) {
+            const uint64_t counter = (uint64_t)((tile->k0 + j) / 4 + half);
+            vi_t           random[4];
+
+            philox_lanes(drop->stream, counter | (uint64_t)(tile->r0 + i) << 32, drop->row, random);
+            for (size_t word = 0; word < 4; word++) {
+                vstore(keep + j + word * (PHILOX_GROUP / 4) + half,
+                       vselect(philox_upper24(random[word]) < threshold, vset1(0.0F), factor));
+            }
+        }
+    }
+}
+
+/* p *= keep for the first n */
+static void apply_keep(const float *keep, size_t n, float *p)
+{
+    for (size_t j = 0; j < n; j += VL) {
+        vstore_some(p + j, vload_some(p + j, n - j) * vload(keep + j), n - j);
+    }
 }
 
 /* out[rows, keys] = alpha * a b^T for rows of a and b of `width` */
@@ -129,8 +179,9 @@ typedef struct running {
 
 /* Scores to exp(score - top), and what came before to the same top. A score that is not finite must be seen
  * in the result: exp() would make it look harmless. */
-static void softmax_row(const tile_t *tile, size_t i, float *s, running_t *run, float *y, size_t width)
+static void softmax_row(const head_t *head, const tile_t *tile, size_t i, float *s, running_t *run)
 {
+    float       *y    = head->y + (tile->r0 + i) * head->ldy;
     const size_t seen = tile_seen(tile, i);
     bool         has_nan;
     const float  largest = row_max(s, seen, &has_nan);
@@ -145,10 +196,16 @@ static void softmax_row(const tile_t *tile, size_t i, float *s, running_t *run, 
         const float factor = vexp(vset1(run->top - top))[0];
 
         run->sum *= (double)factor;
-        DDP_ISA_NAME(scale)(factor, y, width);
+        DDP_ISA_NAME(scale)(factor, y, head->width);
     }
     run->top = top;
     run->sum += row_exp(s, seen, top, s);
+    if (head->drop.p > 0.0F) {
+        float keep[TILE];
+
+        keep_row(&head->drop, tile, i, keep);
+        apply_keep(keep, seen, s);
+    }
     DDP_ISA_NAME(fill)(s + seen, tile->keys - seen, 0.0F);
 }
 
@@ -168,7 +225,7 @@ static ddp_status_t forward_block(const head_t *head, size_t r0, size_t length, 
             return status;
         }
         for (size_t i = 0; i < tile.rows; i++) {
-            softmax_row(&tile, i, s + i * PITCH, &run[i], head->y + (r0 + i) * head->ldy, head->width);
+            softmax_row(head, &tile, i, s + i * PITCH, &run[i]);
         }
         status = mix(head, &tile, s, head->v, k0 > 0 ? 1.0F : 0.0F, head->y, head->ldy);
     }
@@ -237,6 +294,19 @@ static void backward_row(const tile_t *tile, size_t i, float *s, float *dp, floa
     DDP_ISA_NAME(fill)(dp + seen, tile->keys - seen, 0.0F);
 }
 
+/* The same where some weights were dropped: dp is the gradient of the kept ones, and v is mixed by them. */
+static void backward_row_dropped(const head_t *head, const tile_t *tile, size_t i, float *s, float *dp,
+                                 float delta)
+{
+    const size_t seen = tile_seen(tile, i);
+    float        keep[TILE];
+
+    keep_row(&head->drop, tile, i, keep);
+    apply_keep(keep, seen, dp);
+    backward_row(tile, i, s, dp, head->log_sum[tile->r0 + i], delta, head->scale);
+    apply_keep(keep, seen, s);
+}
+
 /* One tile of one block; dq, dk and dv are added to. */
 static ddp_status_t backward_tile(const head_t *head, const tile_t *tile, const float *delta, float *s)
 {
@@ -250,8 +320,12 @@ static ddp_status_t backward_tile(const head_t *head, const tile_t *tile, const 
         return status;
     }
     for (size_t i = 0; i < tile->rows; i++) {
-        backward_row(tile, i, s + i * PITCH, dp + i * PITCH, head->log_sum[tile->r0 + i], delta[i],
-                     head->scale);
+        if (head->drop.p > 0.0F) {
+            backward_row_dropped(head, tile, i, s + i * PITCH, dp + i * PITCH, delta[i]);
+        } else {
+            backward_row(tile, i, s + i * PITCH, dp + i * PITCH, head->log_sum[tile->r0 + i], delta[i],
+                         head->scale);
+        }
     }
     status = spread(head, tile, s, head->dy, head->ldy, head->dv);
     if (status == DDP_OK) {

@@ -20,6 +20,11 @@
 #define PHILOX_DROPOUT 1U
 #define PHILOX_UNIFORM 2U
 #define PHILOX_NORMAL  3U
+#define PHILOX_WEIGHTS 4U /* dropout of attention */
+
+/* Numbers that one row of counters gives: 16 counters times four words, in the order word, counter. The same
+ * for every vector length. */
+#define PHILOX_GROUP ((size_t)64)
 
 /* The key of one (seed, step, layer, use): itself drawn with the seed as the key. */
 static inline uint64_t philox_stream(const ddp_rng_key_t *key, uint32_t use)
@@ -90,6 +95,12 @@ DDP_INLINE void philox_lanes(uint64_t key, uint64_t first, uint64_t row, vi_t ra
     random[1] = c1;
     random[2] = c2;
     random[3] = c3;
+}
+
+/* Elements whose upper24() is below this are dropped. */
+DDP_INLINE int32_t philox_threshold(float p)
+{
+    return (int32_t)ceilf(p * 16777216.0F);
 }
 
 /* The upper 24 bits of each lane, 0 .. 2^24 - 1 */

@@ -3,9 +3,7 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/table.h"
 
-/* Numbers that one row of counters gives: 16 counters times four words, in the order word, counter. The same
- * for every vector length. */
-#define GROUP 64
+#define GROUP PHILOX_GROUP
 /* Floats between two looks at the clock. */
 #define CHUNK 16384
 
@@ -46,7 +44,7 @@ static void dropout_group(const ddp_dropout_args_t *a, uint64_t key, uint64_t ro
 ddp_status_t DDP_ISA_NAME(dropout)(const ddp_dropout_args_t *args)
 {
     const uint64_t key       = philox_stream(&args->key, PHILOX_DROPOUT);
-    const vi_t     threshold = vset1i((int32_t)ceilf(args->p * 16777216.0F));
+    const vi_t     threshold = vset1i(philox_threshold(args->p));
     const vf_t     factor    = vset1(1.0F / (1.0F - args->p));
     size_t         done      = 0;
 

@@ -11,7 +11,7 @@
 #define T     16
 #define VOCAB 61
 #define BATCH 9
-#define PARTS 5 /* micro-batches of 2 and 1 sequences */
+#define PARTS 8 /* micro-batches of 2 and 1 sequences */
 #define STEPS 3
 #define HASH  33
 

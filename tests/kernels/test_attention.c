@@ -10,8 +10,27 @@ typedef struct sizes {
 static const sizes_t cases[] = {{1, 1, 1, 8},   {3, 5, 2, 16},   {1, 64, 1, 32}, {2, 65, 3, 64},
                                 {1, 130, 2, 8}, {1, 300, 1, 20}, {2, 7, 1, 1},   {1, 257, 2, 33}};
 
+/* What the weight of (i, j) is multiplied by: ops_seq.h, in the order of numbers that dropout has too. */
+static double kept(const ddp_attention_args_t *args, size_t sequence, size_t h, size_t i, size_t j)
+{
+    const uint64_t row        = args->first_row + sequence;
+    const uint32_t stream[4]  = {(uint32_t)args->key.step, (uint32_t)(args->key.step >> 32), args->key.layer,
+                                 4};
+    const uint32_t counter[4] = {(uint32_t)(j / 64 * 16 + j % 16), (uint32_t)i, (uint32_t)row,
+                                 (uint32_t)(row >> 32) + (uint32_t)(h << 16)};
+    uint32_t       random[4];
+
+    if (args->dropout == 0.0F) {
+        return 1.0;
+    }
+    ddp_philox(args->key.seed, stream, random);
+    ddp_philox((uint64_t)random[1] << 32 | random[0], counter, random);
+    return random[j % 64 / 16] * 0x1p-32 >= (double)args->dropout ? 1.0 / (1.0 - (double)args->dropout) : 0.0;
+}
+
 /* The definition in float64. */
-static void attention(const sizes_t *s, const double *qkv, double *y, double *log_sum)
+static void attention(const sizes_t *s, const ddp_attention_args_t *args, const double *qkv, double *y,
+                      double *log_sum)
 {
     const size_t c = s->heads * s->width;
     double      *p = malloc(s->length * sizeof(*p));
@@ -38,8 +57,9 @@ static void attention(const sizes_t *s, const double *qkv, double *y, double *lo
         for (size_t j = 0; j <= i; j++) {
             const double *v = qkv + (first + j) * 3 * c + 2 * c + h * s->width;
 
+            p[j] *= kept(args, at / s->length / s->heads, h, i, j) / sum;
             for (size_t d = 0; d < s->width; d++) {
-                to[d] += p[j] / sum * v[d];
+                to[d] += p[j] * v[d];
             }
         }
         log_sum[at] = log(sum);
@@ -52,12 +72,35 @@ typedef struct run {
     sizes_t s;
     size_t  rows, c;
     float  *qkv, *y, *log_sum, *dy, *dqkv;
+    float   dropout;
     double *qkv64, *y64, *log_sum64;
 } run_t;
 
-static void run_open(run_t *r, sizes_t s, float scale)
+static ddp_attention_args_t run_args(const run_t *r)
+{
+    return (ddp_attention_args_t){.qkv       = r->qkv,
+                                  .sequences = r->s.sequences,
+                                  .length    = r->s.length,
+                                  .heads     = r->s.heads,
+                                  .channels  = r->c,
+                                  .y         = r->y,
+                                  .log_sum   = r->log_sum,
+                                  .dropout   = r->dropout,
+                                  .first_row = ((uint64_t)1 << 32) - 1,
+                                  .key       = {.seed = 9, .step = 4, .layer = 3}};
+}
+
+static void run_reference(run_t *r)
+{
+    const ddp_attention_args_t args = run_args(r);
+
+    attention(&r->s, &args, r->qkv64, r->y64, r->log_sum64);
+}
+
+static void run_open(run_t *r, sizes_t s, float scale, float dropout)
 {
     r->s         = s;
+    r->dropout   = dropout;
     r->rows      = s.sequences * s.length;
     r->c         = s.heads * s.width;
     r->qkv       = fixture_random(r->rows * 3 * r->c, 1, scale);
@@ -71,7 +114,7 @@ static void run_open(run_t *r, sizes_t s, float scale)
     for (size_t i = 0; i < r->rows * 3 * r->c; i++) {
         r->qkv64[i] = (double)r->qkv[i];
     }
-    attention(&s, r->qkv64, r->y64, r->log_sum64);
+    run_reference(r);
 }
 
 static void run_close(run_t *r)
@@ -86,22 +129,11 @@ static void run_close(run_t *r)
     free(r->log_sum64);
 }
 
-static ddp_attention_args_t run_args(const run_t *r)
-{
-    return (ddp_attention_args_t){.qkv       = r->qkv,
-                                  .sequences = r->s.sequences,
-                                  .length    = r->s.length,
-                                  .heads     = r->s.heads,
-                                  .channels  = r->c,
-                                  .y         = r->y,
-                                  .log_sum   = r->log_sum};
-}
-
-static double loss(const run_t *r)
+static double loss(run_t *r)
 {
     double sum = 0.0;
 
-    attention(&r->s, r->qkv64, r->y64, r->log_sum64);
+    run_reference(r);
     for (size_t i = 0; i < r->rows * r->c; i++) {
         sum += r->y64[i] * (double)r->dy[i];
     }
@@ -123,17 +155,15 @@ static double gradient(run_t *r, size_t i)
     return wanted;
 }
 
-START_TEST(attention_equals_its_definition_and_finite_differences)
+static void check_cases(ddp_stream_t *stream, float dropout)
 {
-    ddp_stream_t *stream = fixture_open(_i);
-
     for (size_t k = 0; k < COUNT(cases); k++) {
         run_t                         r;
         ddp_attention_backward_args_t back;
         size_t                        count;
         size_t                        stride;
 
-        run_open(&r, cases[k], 1.5F);
+        run_open(&r, cases[k], 1.5F, dropout);
         back = (ddp_attention_backward_args_t){.forward = run_args(&r), .dy = r.dy, .dqkv = r.dqkv};
         ddp_assert_ok(ddp_op_attention(stream, &back.forward));
         ddp_assert_ok(ddp_op_attention_backward(stream, &back));
@@ -151,6 +181,99 @@ START_TEST(attention_equals_its_definition_and_finite_differences)
         }
         run_close(&r);
     }
+}
+
+START_TEST(attention_equals_its_definition_and_finite_differences)
+{
+    ddp_stream_t *stream = fixture_open(_i);
+
+    check_cases(stream, 0.0F);
+    check_cases(stream, 0.3F);
+    fixture_close(stream);
+}
+END_TEST
+
+/* One mask: q = 0 makes all weights of row i 1 / (i + 1), and v = 1 shows each of them in a column of y. */
+START_TEST(weights_are_kept_with_their_probability_and_independently)
+{
+    const size_t         n      = 128;
+    const float          p      = 0.2F;
+    ddp_stream_t        *stream = fixture_open(_i);
+    run_t                r;
+    ddp_attention_args_t args;
+    double               sum = 0.0, square = 0.0, count = 0.0;
+    size_t               same[4] = {0}; /* as the next key, row, head and sequence has it */
+
+    run_open(&r, (sizes_t){2, n, 2, n}, 0.0F, p);
+    for (size_t i = 0; i < 2 * n; i++) {
+        r.qkv[i * 6 * n + 4 * n + i % n] = r.qkv[i * 6 * n + 5 * n + i % n] = 1.0F;
+    }
+    args = run_args(&r);
+    ddp_assert_ok(ddp_op_attention(stream, &args));
+    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+    for (size_t at = 0; at < 4 * n * n; at++) {
+        const size_t i = at / (2 * n) % n, j = at % n;
+        const double keep   = (double)r.y[at] * (double)(i + 1);
+        const size_t next[] = {1, 2 * n, n, 2 * n * n};
+
+        ck_assert(j <= i || r.y[at] == 0.0F);
+        if (j >= i || i + 1 == n) {
+            continue;
+        }
+        sum += keep;
+        square += keep * keep;
+        count += 1.0;
+        for (size_t k = 0; k < 4; k++) { /* behind the last sequence comes the first */
+            same[k] += (r.y[at] == 0.0F) == (r.y[(at + next[k]) % (4 * n * n)] == 0.0F);
+        }
+    }
+    /* Each is 1 / (1 - p) with probability 1 - p: mean 1, variance p / (1 - p); five standard errors. */
+    ck_assert_double_eq_tol(sum / count, 1.0, 5.0 * sqrt(0.25 / count));
+    ck_assert_double_eq_tol(square / count, 1.25, 5.0 * sqrt(1.5625 * 0.25 / count));
+    for (size_t k = 0; k < 4; k++) { /* both kept or both dropped: 0.68; a pair may count twice */
+        ck_assert_double_eq_tol((double)same[k] / count, 0.68, 5.0 * sqrt(0.68 * 0.32 / count * 2.0));
+    }
+    run_close(&r);
+    fixture_close(stream);
+}
+END_TEST
+
+/* The same numbers however the batch is cut. */
+START_TEST(pieces_of_a_batch_drop_what_the_whole_batch_drops)
+{
+    ddp_stream_t                 *stream = fixture_open(_i);
+    run_t                         r;
+    ddp_attention_backward_args_t back;
+    float                        *y, *dqkv;
+    size_t                        count;
+
+    run_open(&r, (sizes_t){3, 70, 2, 8}, 1.0F, 0.1F);
+    count = r.rows * r.c;
+    y     = fixture_new(count);
+    dqkv  = fixture_new(3 * count);
+    back  = (ddp_attention_backward_args_t){.forward = run_args(&r), .dy = r.dy, .dqkv = dqkv};
+
+    back.forward.y = y;
+    ddp_assert_ok(ddp_op_attention(stream, &back.forward));
+    ddp_assert_ok(ddp_op_attention_backward(stream, &back));
+    for (size_t i = 0; i < 3; i++) {
+        const size_t at = i * count / 3;
+
+        back = (ddp_attention_backward_args_t){
+            .forward = run_args(&r), .dy = r.dy + at, .dqkv = r.dqkv + 3 * at};
+        back.forward.sequences = 1;
+        back.forward.first_row += i;
+        back.forward.qkv += 3 * at;
+        back.forward.y += at;
+        ddp_assert_ok(ddp_op_attention(stream, &back.forward));
+        ddp_assert_ok(ddp_op_attention_backward(stream, &back));
+    }
+    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+    ck_assert_mem_eq(r.y, y, count * sizeof(float));
+    ck_assert_mem_eq(r.dqkv, dqkv, 3 * count * sizeof(float));
+    fixture_free(y);
+    fixture_free(dqkv);
+    run_close(&r);
     fixture_close(stream);
 }
 END_TEST
@@ -163,7 +286,7 @@ START_TEST(a_gradient_that_accumulates_is_added)
     float                        *once;
     size_t                        count;
 
-    run_open(&r, (sizes_t){2, 65, 2, 8}, 1.0F);
+    run_open(&r, (sizes_t){2, 65, 2, 8}, 1.0F, 0.0F);
     count = r.rows * 3 * r.c;
     once  = fixture_new(count);
     back  = (ddp_attention_backward_args_t){.forward = run_args(&r), .dy = r.dy, .dqkv = once};
@@ -191,7 +314,7 @@ START_TEST(scores_that_grow_from_tile_to_tile_do_not_overflow)
     run_t                r;
     ddp_attention_args_t args;
 
-    run_open(&r, (sizes_t){1, length, 1, 8}, 0.25F);
+    run_open(&r, (sizes_t){1, length, 1, 8}, 0.25F, 0.0F);
     for (size_t i = 0; i < length; i++) {
         r.qkv[i * 24]     = 10.0F;
         r.qkv[i * 24 + 8] = 0.1F * (float)i; /* scores of up to 212 */
@@ -199,7 +322,7 @@ START_TEST(scores_that_grow_from_tile_to_tile_do_not_overflow)
     for (size_t i = 0; i < length * 24; i++) {
         r.qkv64[i] = (double)r.qkv[i];
     }
-    attention(&r.s, r.qkv64, r.y64, r.log_sum64);
+    run_reference(&r);
     args = run_args(&r);
     ddp_assert_ok(ddp_op_attention(stream, &args));
     ddp_assert_ok(ddp_stream_synchronize(stream, -1));
@@ -218,7 +341,7 @@ START_TEST(later_rows_do_not_matter_and_a_nan_is_seen)
     ddp_attention_args_t args;
     float               *whole;
 
-    run_open(&r, (sizes_t){1, 130, 1, 16}, 1.0F);
+    run_open(&r, (sizes_t){1, 130, 1, 16}, 1.0F, 0.0F);
     whole = fixture_new(r.rows * r.c);
     args  = run_args(&r);
     ddp_assert_ok(ddp_op_attention(stream, &args));
@@ -249,7 +372,10 @@ START_TEST(heads_that_do_not_divide_the_channels_are_an_invalid_arg)
     args.heads = 1;
     args.qkv   = NULL;
     ddp_assert_fails(ddp_op_attention(stream, &args), DDP_ERR_INVALID_ARG, "no memory for qkv");
-    args.length = 0;
+    args.dropout = 1.0F;
+    ddp_assert_fails(ddp_op_attention(stream, &args), DDP_ERR_INVALID_ARG, "dropout 1 is not in [0, 1)");
+    args.dropout = 0.5F;
+    args.length  = 0;
     ddp_assert_ok(ddp_op_attention(stream, &args));
     fixture_close(stream);
 }
@@ -261,6 +387,8 @@ int main(void)
     TCase *tcase = tcase_create("each instruction set");
 
     tcase_add_loop_test(tcase, attention_equals_its_definition_and_finite_differences, 0, fixture_isas());
+    tcase_add_loop_test(tcase, weights_are_kept_with_their_probability_and_independently, 0, fixture_isas());
+    tcase_add_loop_test(tcase, pieces_of_a_batch_drop_what_the_whole_batch_drops, 0, fixture_isas());
     tcase_add_loop_test(tcase, a_gradient_that_accumulates_is_added, 0, fixture_isas());
     tcase_add_loop_test(tcase, scores_that_grow_from_tile_to_tile_do_not_overflow, 0, fixture_isas());
     tcase_add_loop_test(tcase, later_rows_do_not_matter_and_a_nan_is_seen, 0, fixture_isas());

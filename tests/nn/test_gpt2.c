@@ -372,7 +372,7 @@ START_TEST(what_does_not_fit_is_named)
     ck_assert_int_eq(ddp_tape_input(run.world.tape, image, 4, shape, &x), DDP_OK);
     ddp_assert_fails(ddp_model_forward(run.model, run.world.tape, x, &y), DDP_ERR_INVALID_ARG,
                      "made for tokens");
-    ddp_assert_fails(ddp_nn_attention(run.world.tape, x, 2, &y), DDP_ERR_INVALID_ARG, "[1, 1, 1, 32]");
+    ddp_assert_fails(ddp_nn_attention(run.world.tape, x, 2, 0.0F, &y), DDP_ERR_INVALID_ARG, "[1, 1, 1, 32]");
     ddp_assert_fails(ddp_nn_layer_norm(run.world.tape, x, 0, 1, 0.0F, &y), DDP_ERR_INVALID_ARG, "1952");
     close_run(&run);
 
