@@ -7,6 +7,7 @@
 #define DDP_CPU_TABLE_H_
 
 #include "kernels/ops.h"
+#include "kernels/ops_norm.h"
 #include "kernels/ops_seq.h"
 #include "kernels/optim.h"
 
@@ -40,6 +41,10 @@ typedef struct ddp_cpu_kernels {
     ddp_status_t (*attention_backward)(const ddp_attention_backward_args_t *args);
     ddp_status_t (*head_cross_entropy)(const ddp_head_cross_entropy_args_t *args);
     ddp_status_t (*normal)(const ddp_normal_args_t *args);
+    ddp_status_t (*batch_norm)(const ddp_batch_norm_args_t *args);
+    ddp_status_t (*batch_norm_backward)(const ddp_batch_norm_backward_args_t *args);
+    ddp_status_t (*global_avg_pool)(const ddp_global_avg_pool_args_t *args);
+    ddp_status_t (*global_avg_pool_backward)(const ddp_global_avg_pool_backward_args_t *args);
     void (*tree_sum)(const ddp_tree_program_t *program, float *dst, double *sumsq,
                      size_t blocks); /* sumsq may be NULL */
     void (*tree_update)(const ddp_tree_program_t *program, const ddp_update_t *update, size_t blocks);

@@ -2,93 +2,9 @@
  */
 #include "base/allocator.h"
 #include "kernels/layout.h"
+#include "kernels/ops_norm.h"
 #include "kernels/optim.h"
-#include "tests/kernels/kernel_fixture.h"
-#include "tests/support/onnx_tensor.h"
-
-#define MAX_TENSORS 6
-
-typedef struct node {
-    onnx_tensor_t in[MAX_TENSORS];
-    onnx_tensor_t out[MAX_TENSORS];
-} node_t;
-
-static size_t read_tensors(const char *name, const char *kind, onnx_tensor_t *tensor)
-{
-    size_t n = 0;
-    char   path[512];
-
-    for (; n < MAX_TENSORS; n++) {
-        snprintf(path, sizeof(path), DDP_ONNX_DATA "/%s/test_data_set_0/%s_%zu.pb", name, kind, n);
-        if (!onnx_tensor_read(path, &tensor[n])) {
-            break;
-        }
-    }
-    return n;
-}
-
-static void node_open(const char *name, size_t inputs, size_t outputs, node_t *node)
-{
-    memset(node, 0, sizeof(*node));
-    ck_assert_msg(read_tensors(name, "input", node->in) == inputs, "inputs of %s", name);
-    ck_assert_msg(read_tensors(name, "output", node->out) == outputs, "outputs of %s", name);
-}
-
-static void node_close(node_t *node)
-{
-    for (size_t i = 0; i < MAX_TENSORS; i++) {
-        onnx_tensor_free(&node->in[i]);
-        onnx_tensor_free(&node->out[i]);
-    }
-}
-
-static float *to_float(const onnx_tensor_t *t)
-{
-    float *copy = fixture_new(t->count);
-
-    for (size_t i = 0; i < t->count; i++) {
-        copy[i] = (float)t->value[i];
-    }
-    return copy;
-}
-
-/* [n, c, h, w] -> [n, h, w, c] in a plain loop; missing trailing dimensions are 1 */
-static float *to_nhwc(const onnx_tensor_t *t)
-{
-    const size_t channels = t->ndim > 1 ? t->dim[1] : 1;
-    const size_t pixels   = t->count / t->dim[0] / channels;
-    float       *copy     = fixture_new(t->count);
-
-    for (size_t i = 0; i < t->count; i++) {
-        const size_t image   = i / (channels * pixels);
-        const size_t channel = i / pixels % channels;
-
-        copy[(image * pixels + i % pixels) * channels + channel] = (float)t->value[i];
-    }
-    return copy;
-}
-
-static void check_nhwc(const char *name, const float *got, const onnx_tensor_t *wanted, double bound)
-{
-    float  *value = to_nhwc(wanted);
-    double *exact = malloc((wanted->count + 1) * sizeof(*exact));
-    double  error;
-
-    for (size_t i = 0; i < wanted->count; i++) {
-        exact[i] = (double)value[i];
-    }
-    error = fixture_error(got, exact, wanted->count, 0.1);
-    ck_assert_msg(error <= bound, "%s: error %g", name, error);
-    fixture_free(value);
-    free(exact);
-}
-
-static void check_values(const char *name, const float *got, const onnx_tensor_t *wanted, double bound)
-{
-    const double error = fixture_error(got, wanted->value, wanted->count, 0.1);
-
-    ck_assert_msg(error <= bound, "%s: error %g", name, error);
-}
+#include "tests/kernels/onnx_node.h"
 
 START_TEST(pooling_equals_onnx)
 {
@@ -147,6 +63,99 @@ START_TEST(pooling_equals_onnx)
         fixture_free(x);
         fixture_free(y);
         fixture_free(index);
+        node_close(&node);
+    }
+    fixture_close(stream);
+}
+END_TEST
+
+/* ONNX: x, scale, bias, mean, variance; y, and in training the averages with momentum 0.9, of the biased
+ * variance. */
+static void check_batch_norm(ddp_stream_t *stream, const char *name, float eps, bool training)
+{
+    node_t                node;
+    size_t                c;
+    float                *x, *y, *in[5], *mean_sum, *var_sum;
+    ddp_batch_norm_args_t args = {.eps = eps};
+
+    node_open(name, 5, training ? 3 : 1, &node);
+    c         = node.in[0].dim[1];
+    x         = to_nhwc(&node.in[0]);
+    y         = fixture_new(node.out[0].count);
+    mean_sum  = fixture_new(c);
+    var_sum   = fixture_new(c);
+    args.rows = node.in[0].count / c;
+    for (size_t i = 1; i < 5; i++) {
+        in[i] = to_float(&node.in[i]);
+    }
+    args.x     = x;
+    args.c     = c;
+    args.gamma = in[1];
+    args.beta  = in[2];
+    args.y     = y;
+    if (training) {
+        args.mean_sum = mean_sum;
+        args.var_sum  = var_sum;
+    } else {
+        args.running_mean = in[3];
+        args.running_var  = in[4];
+    }
+    ddp_assert_ok(ddp_op_batch_norm(stream, &args));
+    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+    check_nhwc(name, y, &node.out[0], 4e-6);
+    for (size_t j = 0; training && j < c; j++) {
+        mean_sum[j] = 0.9F * in[3][j] + 0.1F * mean_sum[j];
+        var_sum[j]  = 0.9F * in[4][j] + 0.1F * var_sum[j] * (float)(args.rows - 1) / (float)args.rows;
+    }
+    if (training) {
+        check_values(name, mean_sum, &node.out[1], 1e-6);
+        check_values(name, var_sum, &node.out[2], 1e-6);
+    }
+    for (size_t i = 1; i < 5; i++) {
+        fixture_free(in[i]);
+    }
+    fixture_free(x);
+    fixture_free(y);
+    fixture_free(mean_sum);
+    fixture_free(var_sum);
+    node_close(&node);
+}
+
+START_TEST(batch_normalisation_equals_onnx)
+{
+    ddp_stream_t *stream = fixture_open(_i);
+
+    check_batch_norm(stream, "test_batchnorm_example", 1e-5F, false);
+    check_batch_norm(stream, "test_batchnorm_epsilon", 1e-2F, false);
+    check_batch_norm(stream, "test_batchnorm_example_training_mode", 1e-5F, true);
+    check_batch_norm(stream, "test_batchnorm_epsilon_training_mode", 1e-2F, true);
+    fixture_close(stream);
+}
+END_TEST
+
+START_TEST(global_average_pooling_equals_onnx)
+{
+    static const char *const names[] = {"test_globalaveragepool", "test_globalaveragepool_precomputed"};
+    ddp_stream_t            *stream  = fixture_open(_i);
+
+    for (size_t k = 0; k < 2; k++) {
+        node_t node;
+        float *x;
+        float *y;
+
+        node_open(names[k], 1, 1, &node);
+        x = to_nhwc(&node.in[0]);
+        y = fixture_new(node.out[0].count);
+        ddp_assert_ok(ddp_op_global_avg_pool(
+            stream, &(ddp_global_avg_pool_args_t){.x      = x,
+                                                  .n      = node.in[0].dim[0],
+                                                  .pixels = node.in[0].dim[2] * node.in[0].dim[3],
+                                                  .c      = node.in[0].dim[1],
+                                                  .y      = y}));
+        ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+        check_nhwc(names[k], y, &node.out[0], 1e-6);
+        fixture_free(x);
+        fixture_free(y);
         node_close(&node);
     }
     fixture_close(stream);
@@ -461,6 +470,8 @@ int main(void)
         return DDP_TEST_SKIP;
     }
     tcase_add_loop_test(tcase, pooling_equals_onnx, 0, fixture_isas());
+    tcase_add_loop_test(tcase, batch_normalisation_equals_onnx, 0, fixture_isas());
+    tcase_add_loop_test(tcase, global_average_pooling_equals_onnx, 0, fixture_isas());
     tcase_add_loop_test(tcase, relu_equals_onnx, 0, fixture_isas());
     tcase_add_loop_test(tcase, cross_entropy_equals_onnx, 0, fixture_isas());
     tcase_add_loop_test(tcase, gemm_equals_onnx, 0, fixture_isas());

@@ -1,3 +1,4 @@
+#include "kernels/ops_norm.h"
 #include "tests/kernels/kernel_fixture.h"
 
 /* n, in_h, in_w, c, kernel, stride, pad */
@@ -232,6 +233,63 @@ START_TEST(a_nan_wins_and_padding_never_does)
 }
 END_TEST
 
+START_TEST(global_average_pool_is_exact_on_small_numbers)
+{
+    static const size_t sizes[][3] = {{1, 1, 1}, {3, 4, 5}, {2, 64, 16}, {2, 256, 70}, {1, 1024, 33}};
+    ddp_stream_t       *stream     = fixture_open(_i);
+
+    for (size_t k = 0; k < COUNT(sizes); k++) {
+        const size_t n      = sizes[k][0];
+        const size_t pixels = sizes[k][1];
+        const size_t c      = sizes[k][2];
+        float       *x      = fixture_new(n * pixels * c);
+        float       *y      = fixture_new(n * c);
+        float       *dx     = fixture_new(n * pixels * c);
+
+        for (size_t i = 0; i < n * pixels * c; i++) {
+            x[i] = (float)(i * 7 % 31) - 15.0F;
+        }
+        ddp_assert_ok(ddp_op_global_avg_pool(stream, &(ddp_global_avg_pool_args_t){x, n, pixels, c, y}));
+        ddp_assert_ok(ddp_op_global_avg_pool_backward(
+            stream, &(ddp_global_avg_pool_backward_args_t){y, n, pixels, c, dx, false}));
+        ddp_assert_ok(ddp_op_global_avg_pool_backward(
+            stream, &(ddp_global_avg_pool_backward_args_t){y, n, pixels, c, dx, true}));
+        ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+        for (size_t i = 0; i < n * c; i++) {
+            double sum = 0.0;
+
+            for (size_t p = 0; p < pixels; p++) {
+                sum += (double)x[(i / c * pixels + p) * c + i % c];
+                ck_assert_float_eq(dx[(i / c * pixels + p) * c + i % c], 2.0F * y[i] / (float)pixels);
+            }
+            ck_assert_double_eq((double)y[i], sum / (double)pixels);
+        }
+        fixture_free(x);
+        fixture_free(y);
+        fixture_free(dx);
+    }
+    fixture_close(stream);
+}
+END_TEST
+
+START_TEST(a_global_average_needs_pixels)
+{
+    ddp_stream_t *stream = fixture_open(_i);
+    float         x[6]   = {0};
+
+    ddp_assert_fails(
+        ddp_op_global_avg_pool(stream, &(ddp_global_avg_pool_args_t){.x = x, .n = 2, .c = 3, .y = x}),
+        DDP_ERR_INVALID_ARG, "images have no pixels");
+    ddp_assert_fails(
+        ddp_op_global_avg_pool(stream, &(ddp_global_avg_pool_args_t){.x = x, .n = 2, .pixels = 1, .c = 3}),
+        DDP_ERR_INVALID_ARG, "no memory for y");
+    ddp_assert_ok(ddp_op_global_avg_pool(stream, &(ddp_global_avg_pool_args_t){.pixels = 4, .c = 5}));
+    ddp_assert_ok(ddp_op_global_avg_pool_backward(
+        stream, &(ddp_global_avg_pool_backward_args_t){.n = 3, .pixels = 4, .c = 0}));
+    fixture_close(stream);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pool");
@@ -240,6 +298,8 @@ int main(void)
     tcase_add_loop_test(tcase, pooling_equals_a_plain_loop, 0, fixture_isas());
     tcase_add_loop_test(tcase, pooling_gradients_equal_finite_differences, 0, fixture_isas());
     tcase_add_loop_test(tcase, a_nan_wins_and_padding_never_does, 0, fixture_isas());
+    tcase_add_loop_test(tcase, global_average_pool_is_exact_on_small_numbers, 0, fixture_isas());
+    tcase_add_loop_test(tcase, a_global_average_needs_pixels, 0, fixture_isas());
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
 }
