@@ -107,6 +107,8 @@ DDP_API ddp_status_t ddp_comm_shared(ddp_comm_t *comm, const char *label, size_t
  * or any memory (slower)
  */
 DDP_API ddp_status_t ddp_comm_allreduce_sum(ddp_comm_t *comm, float *buffer, size_t count) DDP_NODISCARD;
+/** The same by MPI_Allreduce, to compare with: no deadline. Collective, blocking. */
+DDP_API ddp_status_t ddp_comm_allreduce_sum_mpi(ddp_comm_t *comm, float *buffer, size_t count) DDP_NODISCARD;
 /** As ddp_comm_shared(), `bytes` for each rank: *mine_p is this rank's part; peers' parts are used by
  * ddp_comm_allreduce_sum(). */
 DDP_API ddp_status_t ddp_comm_shared_each(ddp_comm_t *comm, const char *label, size_t bytes,

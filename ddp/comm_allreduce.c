@@ -6,8 +6,10 @@
  */
 #include <string.h>
 
+#include "base/call.h"
 #include "base/convert.h"
 #include "ddp/comm.h"
+#include "ddp/comm_internal.h"
 #include "ddp/comm_state_internal.h"
 
 /* Floats that go between machines, or through staging, at a time; a rank's share of it fits into a chunk. */
@@ -271,6 +273,18 @@ ddp_status_t ddp_comm_allreduce_sum(ddp_comm_t *comm, float *buffer, size_t coun
         DDP_TRY(meet_in_hall(comm)); /* all have read the arguments */
         DDP_TRY(reduce_staged(comm, buffer, count));
     }
+out:
+    return status;
+}
+
+ddp_status_t ddp_comm_allreduce_sum_mpi(ddp_comm_t *comm, float *buffer, size_t count)
+{
+    ddp_status_t status = DDP_OK;
+    int          n      = 0;
+
+    DDP_REQUIRE(buffer != NULL || count == 0, DDP_ERR_INVALID_ARG, "all-reduce of a null buffer");
+    DDP_TRY(ddp_to_int(count, "an all-reduce by MPI", &n));
+    DDP_TRY_MPI(MPI_Allreduce(MPI_IN_PLACE, buffer, n, MPI_FLOAT, MPI_SUM, ddp_comm_data_mpi(comm)));
 out:
     return status;
 }

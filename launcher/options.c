@@ -60,17 +60,49 @@ void ddp_options_help(FILE *out)
           out);
 }
 
+ddp_status_t ddp_options_take_set(ddp_options_t *options, const char *assignment)
+{
+    if (options->n_sets == DDP_OPTIONS_MAX_SETS) {
+        return ddp_fail(DDP_ERR_CONFIG, "more than %d --set: write a run.yaml", DDP_OPTIONS_MAX_SETS);
+    }
+    options->set[options->n_sets++] = assignment;
+    return DDP_OK;
+}
+
+ddp_status_t ddp_options_take_log(ddp_options_t *options, const char *level)
+{
+    if (!ddp_log_parse_level(level, &options->log)) {
+        return ddp_fail(DDP_ERR_CONFIG, "--log '%.80s': allowed are error, warn, info, debug", level);
+    }
+    return DDP_OK;
+}
+
+ddp_status_t ddp_options_take_file(ddp_options_t *options, const char *word)
+{
+    const char *nearest;
+
+    /* a file is what looks like one or is one; anything else was meant as a command */
+    if (strpbrk(word, "./") == NULL && access(word, F_OK) != 0) {
+        nearest = ddp_command_suggest(word);
+        return ddp_fail(DDP_ERR_CONFIG, "'%.80s' is neither a command nor a file; %s%s%s", word,
+                        nearest != NULL ? "did you mean '" : "see ddptrain --help",
+                        nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
+    }
+    if (options->file != NULL) {
+        return ddp_fail(DDP_ERR_CONFIG, "two files, '%.80s' and '%.80s': one run.yaml is allowed",
+                        options->file, word);
+    }
+    options->file = word;
+    return DDP_OK;
+}
+
 static ddp_status_t take_option(void *ctx, size_t index, const char *argument)
 {
     ddp_options_t *options = ctx;
 
     switch ((option_id_t)index) {
     case OPT_SET:
-        if (options->n_sets == DDP_OPTIONS_MAX_SETS) {
-            return ddp_fail(DDP_ERR_CONFIG, "more than %d --set: write a run.yaml", DDP_OPTIONS_MAX_SETS);
-        }
-        options->set[options->n_sets++] = argument;
-        break;
+        return ddp_options_take_set(options, argument);
     case OPT_OUT:
         if (argument[0] == '\0') {
             return ddp_fail(DDP_ERR_CONFIG, "--out needs the name of a folder");
@@ -78,10 +110,7 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *argument)
         options->out = argument;
         break;
     case OPT_LOG:
-        if (!ddp_log_parse_level(argument, &options->log)) {
-            return ddp_fail(DDP_ERR_CONFIG, "--log '%.80s': allowed are error, warn, info, debug", argument);
-        }
-        break;
+        return ddp_options_take_log(options, argument);
     case OPT_DRY_RUN:
         options->dry_run = true;
         break;
@@ -100,9 +129,6 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *argument)
 
 static ddp_status_t take_word(void *ctx, size_t index, const char *word)
 {
-    ddp_options_t *options = ctx;
-    const char    *nearest;
-
     if (index == 0 && strcmp(word, "train") == 0) {
         return DDP_OK;
     }
@@ -110,26 +136,13 @@ static ddp_status_t take_word(void *ctx, size_t index, const char *word)
         return ddp_fail(DDP_ERR_CONFIG, "'%s' stands first and once; a file of that name is ./%s", word,
                         word);
     }
-    /* a file is what looks like one or is one; anything else was meant as a command */
-    if (strpbrk(word, "./") == NULL && access(word, F_OK) != 0) {
-        nearest = ddp_command_suggest(word);
-        return ddp_fail(DDP_ERR_CONFIG, "'%.80s' is neither a command nor a file; %s%s%s", word,
-                        nearest != NULL ? "did you mean '" : "see ddptrain --help",
-                        nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
-    }
-    if (options->file != NULL) {
-        return ddp_fail(DDP_ERR_CONFIG, "two files, '%.80s' and '%.80s': one run.yaml is allowed",
-                        options->file, word);
-    }
-    options->file = word;
-    return DDP_OK;
+    return ddp_options_take_file(ctx, word);
 }
 
 ddp_status_t ddp_options_parse(int argc, char *const *argv, ddp_options_t *options)
 {
     const ddp_args_sink_t sink = {.ctx = options, .option = take_option, .word = take_word};
 
-    memset(options, 0, sizeof(*options));
-    options->log = DDP_LOG_INFO;
+    *options = (ddp_options_t){.command = "train", .log = DDP_LOG_INFO};
     return ddp_args_parse(option_table, N_OPTIONS, "ddptrain", argc, argv, &sink);
 }

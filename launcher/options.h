@@ -14,6 +14,7 @@
 
 /** Pointers are into argv, borrowed. */
 typedef struct ddp_options {
+    const char     *command; /* what is run, to compare between ranks: "train" */
     bool            help, help_config, version, dry_run;
     const char     *file; /* run.yaml, or NULL */
     const char     *out;  /* --out, or NULL */
@@ -24,6 +25,11 @@ typedef struct ddp_options {
 
 /** @return DDP_ERR_CONFIG with the option and the nearest one that exists; `*options` is then half filled */
 ddp_status_t ddp_options_parse(int argc, char *const *argv, ddp_options_t *options) DDP_NODISCARD;
+
+/** What commands of their own take over: --set, --log, and a word that has to be a run.yaml. */
+ddp_status_t ddp_options_take_set(ddp_options_t *options, const char *assignment) DDP_NODISCARD;
+ddp_status_t ddp_options_take_log(ddp_options_t *options, const char *level) DDP_NODISCARD;
+ddp_status_t ddp_options_take_file(ddp_options_t *options, const char *word) DDP_NODISCARD;
 
 /** --help. */
 void ddp_options_help(FILE *out);

@@ -43,7 +43,7 @@ static ddp_status_t check_config(ddp_run_t *run)
 {
     ddp_status_t status                 = DDP_OK;
     const size_t n                      = ddp_config_keys();
-    ddp_field_t *fields                 = calloc(n + 2, sizeof(*fields));
+    ddp_field_t *fields                 = calloc(n + 3, sizeof(*fields));
     char(*names)[64]                    = calloc(n, sizeof(*names));
     char(*values)[DDP_CONFIG_TEXT_SIZE] = calloc(n, sizeof(*values));
 
@@ -59,7 +59,8 @@ static ddp_status_t check_config(ddp_run_t *run)
     fields[n] = (ddp_field_t){.name = "--dry-run", .value = run->options->dry_run ? "on" : "off"};
     fields[n + 1] =
         (ddp_field_t){.name = "--out", .value = run->options->out != NULL ? run->options->out : "(none)"};
-    status = ddp_comm_check_equal(run->comm, fields, n + 2);
+    fields[n + 2] = (ddp_field_t){.name = "command", .value = run->options->command};
+    status        = ddp_comm_check_equal(run->comm, fields, n + 3);
     if (status == DDP_ERR_MISMATCH) {
         status = ddp_fail(DDP_ERR_CONFIG, "%s", ddp_error_line());
     }
@@ -70,7 +71,7 @@ out:
     return status;
 }
 
-static void say_choices(const ddp_run_t *run, bool is_data_chosen)
+static void say_choices(const ddp_run_t *run)
 {
     char text[DDP_CONFIG_TEXT_SIZE + 128];
 
@@ -82,7 +83,7 @@ static void say_choices(const ddp_run_t *run, bool is_data_chosen)
             ddp_log(DDP_LOG_WARN, "%s", text);
         }
     }
-    if (is_data_chosen && run->config.data.kind == DDP_DATA_SHAPES) {
+    if (run->is_data_chosen && run->config.data.kind == DDP_DATA_SHAPES) {
         ddp_log(DDP_LOG_INFO,
                 "data: Fashion-MNIST is not installed (Debian: dataset-fashion-mnist), so drawn shapes "
                 "are used");
@@ -185,22 +186,30 @@ out:
     return status;
 }
 
-ddp_status_t ddp_run_prepare(ddp_run_t *run, ddp_status_t early)
+ddp_status_t ddp_run_join(ddp_run_t *run, ddp_status_t early)
 {
     ddp_status_t status = DDP_OK;
     char         early_line[DDP_ERROR_LINE_SIZE];
-    const bool   is_data_chosen = run->config.data.kind == DDP_CONFIG_DATA_AUTO;
 
     memcpy(early_line, ddp_error_line(), sizeof(early_line));
     DDP_TRY(create_comm(run));
     early = early != DDP_OK ? ddp_fail(early, "%s", early_line)
                             : ddp_launch_check(&run->launch, ddp_comm_size(run->comm));
     DDP_TRY(ddp_comm_agree(run->comm, early));
+    run->is_data_chosen = run->config.data.kind == DDP_CONFIG_DATA_AUTO;
     DDP_TRY(ddp_comm_agree(run->comm,
                            ddp_config_resolve(&run->config, ddp_dataset_fashion_mnist_exists(NULL) != 0)));
     DDP_TRY(check_config(run));
+out:
+    return status;
+}
+
+ddp_status_t ddp_run_prepare(ddp_run_t *run)
+{
+    ddp_status_t status = DDP_OK;
+
     DDP_TRY(ddp_config_check_ranks(&run->config, ddp_comm_size(run->comm)));
-    say_choices(run, is_data_chosen);
+    say_choices(run);
     DDP_TRY(agree_isa(run));
 
     status = open_data(run, DDP_SPLIT_TRAIN, &run->train);

@@ -49,14 +49,18 @@ typedef struct ddp_eval {
 
 typedef struct ddp_run {
     const ddp_options_t *options; /* borrowed */
-    int                  argc;    /* for the hint how to use more cores */
-    char *const         *argv;    /* borrowed */
-    ddp_launch_t         launch;
-    ddp_config_t         config;   /* resolved by set-up */
-    int64_t              start_ns; /* when MPI_Init returned */
-    ddp_watchdog_t      *watchdog; /* borrowed: for calls of MPI that have no deadline */
-    int                  watchdog_ms;
-    bool                 is_training;
+
+    const struct ddp_bench_options *bench; /* borrowed: of the command `bench`, else NULL */
+
+    int             argc; /* for the hint how to use more cores */
+    char *const    *argv; /* borrowed */
+    ddp_launch_t    launch;
+    ddp_config_t    config;   /* resolved by set-up */
+    int64_t         start_ns; /* when MPI_Init returned */
+    ddp_watchdog_t *watchdog; /* borrowed: for calls of MPI that have no deadline */
+    int             watchdog_ms;
+    bool            is_training;
+    bool            is_data_chosen; /* data.kind was auto */
 
     ddp_comm_t    *comm;   /* owned, as all that follows */
     _Atomic int   *spoken; /* in shared memory of the machine: somebody has said why the run ends */
@@ -82,12 +86,18 @@ typedef struct ddp_run {
 } ddp_run_t;
 
 /**
- * Agree on the configuration, open the data: what training and --dry-run share. Collective, blocking.
+ * Make the communicator, agree on options and configuration: what all commands share. Collective, blocking.
  * @param [in] early  status of what this rank did before MPI was up (options, configuration), agreed first
  */
-ddp_status_t ddp_run_prepare(ddp_run_t *run, ddp_status_t early) DDP_NODISCARD;
-/** Load the data, build model and reducer, make the run's folder. After ddp_run_prepare(). Collective. */
+ddp_status_t ddp_run_join(ddp_run_t *run, ddp_status_t early) DDP_NODISCARD;
+/** Choose the instruction set, open the data, describe the model. After ddp_run_join(). Collective. */
+ddp_status_t ddp_run_prepare(ddp_run_t *run) DDP_NODISCARD;
+/** Load the data, build model and reducer. After ddp_run_prepare(). Collective. */
+ddp_status_t ddp_run_build(ddp_run_t *run) DDP_NODISCARD;
+/** ddp_run_build(), and the run's folder. Collective. */
 ddp_status_t ddp_run_setup(ddp_run_t *run) DDP_NODISCARD;
+/** The command `train`: all of the above, then train or --dry-run. Collective. */
+ddp_status_t ddp_run_command(ddp_run_t *run, ddp_status_t early) DDP_NODISCARD;
 /** Local: frees everything, in any state. */
 void ddp_run_teardown(ddp_run_t *run);
 /** ddp_comm_shared(), and an error on one machine is one on all. Collective. */

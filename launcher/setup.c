@@ -184,7 +184,7 @@ static void say_start(const ddp_run_t *run)
     say_idle_cores(run);
 }
 
-ddp_status_t ddp_run_setup(ddp_run_t *run)
+ddp_status_t ddp_run_build(ddp_run_t *run)
 {
     ddp_status_t status = DDP_OK;
 
@@ -197,6 +197,15 @@ ddp_status_t ddp_run_setup(ddp_run_t *run)
         status = create_loader(run);
     }
     DDP_TRY(ddp_comm_agree(run->comm, status));
+out:
+    return status;
+}
+
+ddp_status_t ddp_run_setup(ddp_run_t *run)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_run_build(run));
     /* last, so that a set-up that fails leaves no empty folder */
     DDP_TRY(ddp_comm_agree(run->comm, create_folder(run)));
     say_start(run);

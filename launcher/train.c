@@ -261,3 +261,18 @@ ddp_status_t ddp_run_train(ddp_run_t *run)
 out:
     return status;
 }
+
+ddp_status_t ddp_run_command(ddp_run_t *run, ddp_status_t early)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_run_join(run, early));
+    DDP_TRY(ddp_run_prepare(run));
+    if (run->options->dry_run) {
+        return ddp_run_dry(run);
+    }
+    DDP_TRY(ddp_run_setup(run));
+    DDP_TRY(ddp_run_train(run));
+out:
+    return status;
+}

@@ -3,63 +3,12 @@
 # Usage: sh program.sh CASE DDPTRAIN MPIRUN [mpirun option...]
 set -u
 
-case=$1
-program=$2
-shift 2
-mpirun=$*
-
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder" || exit 1
-failed=0
+. "$(dirname "$0")/support.sh"
 
 # A run small enough for a second: 8 micro-batches, a short last batch, dropout and clipping on.
 small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=130 --set train.batch=60
     --set train.micro_batch=8 --set train.steps=6 --set model.kind=mlp --set model.hidden=[24,16]
     --set model.dropout=0.2 --set optimizer.clip_norm=0.25 --log error"
-
-fail()
-{
-    echo "FAILED: $*"
-    failed=1
-}
-
-# run STATUS COMMAND...: stdout into out, stderr into err; the exit status must be STATUS.
-run()
-{
-    wanted=$1
-    shift
-    "$@" >out 2>err
-    got=$?
-    if [ "$got" -ne "$wanted" ]; then
-        fail "exit status $got instead of $wanted: $*"
-        cat out err
-    fi
-}
-
-# ranks N STATUS ARGUMENT...: the program on N ranks.
-ranks()
-{
-    np=$1
-    status=$2
-    shift 2
-    run "$status" $mpirun -np "$np" "$program" "$@"
-}
-
-# says TEXT: err holds exactly one line of ddptrain, and TEXT is in it.
-says()
-{
-    count=$(grep -c '^ddptrain' err)
-    if [ "$count" -ne 1 ] || ! grep '^ddptrain' err | grep -q -F -e "$1"; then
-        fail "'$1' expected in exactly one line, got $count:"
-        cat err
-    fi
-}
-
-holds()
-{
-    grep -q -e "$2" "$1" || { fail "'$2' is not in $1:"; cat "$1"; }
-}
 
 weights()
 {

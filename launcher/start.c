@@ -1,0 +1,100 @@
+#include "launcher/start.h"
+
+#include <mpi.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/call.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/watchdog.h"
+
+/* Starting and ending MPI takes seconds by itself on a busy machine. */
+#define MPI_EXTRA_MS 10000
+/* All ranks wait for the same one: the first speaks, and its exit ends the job before the others do. */
+#define OTHERS_DELAY_US 3000000
+
+static ddp_status_t read_config(const ddp_options_t *options, ddp_config_t *config)
+{
+    ddp_status_t status = DDP_OK;
+
+    if (options->file != NULL) {
+        DDP_TRY(ddp_config_load(config, options->file));
+    }
+    for (size_t i = 0; i < options->n_sets; i++) {
+        DDP_TRY(ddp_config_set(config, options->set[i]));
+    }
+out:
+    return status;
+}
+
+/* On the watchdog's thread: MPI hangs, so this process leaves without it. */
+static void leave(void *ctx, const char *what, int limit_ms)
+{
+    const ddp_launch_t *launch = ctx;
+
+    usleep(launch->is_first ? 0 : OTHERS_DELAY_US);
+    ddp_log(
+        DDP_LOG_ERROR,
+        "%s took more than %g s (ddp.timeout_s and 10 s): a rank did not come, or its host is not reached",
+        what, limit_ms / 1e3);
+    _exit(EXIT_FAILURE);
+}
+
+static ddp_status_t start_mpi(int *argc, char ***argv, ddp_watchdog_t *watchdog, int timeout_ms)
+{
+    ddp_status_t status   = DDP_OK;
+    int          provided = MPI_THREAD_SINGLE;
+
+    ddp_watchdog_arm(watchdog, "MPI_Init", timeout_ms);
+    DDP_TRY_MPI(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
+    ddp_watchdog_disarm(watchdog);
+    DDP_REQUIRE(provided >= MPI_THREAD_FUNNELED, DDP_ERR_MPI,
+                "this MPI gives no MPI_THREAD_FUNNELED: loader threads could not run beside it");
+out:
+    return status;
+}
+
+int ddp_start(ddp_run_t *run, const ddp_options_t *options, ddp_status_t early, ddp_body_fn_t *body, int argc,
+              char **argv)
+{
+    ddp_watchdog_t *watchdog     = NULL;
+    bool            may_finalize = true;
+    int             code         = EXIT_SUCCESS;
+    ddp_status_t    status;
+
+    run->launch  = ddp_launch_read();
+    run->options = options;
+    run->argc    = argc;
+    run->argv    = argv;
+    ddp_config_defaults(&run->config);
+    ddp_log_set_level(options->log);
+    if (early == DDP_OK) {
+        early = read_config(options, &run->config);
+    }
+    if (early != DDP_OK && !run->launch.is_managed) {
+        ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
+        return 2;
+    }
+    run->watchdog_ms = (int)(run->config.ddp.timeout_s * 1000) + MPI_EXTRA_MS;
+    if (ddp_watchdog_create(leave, &run->launch, &watchdog) != DDP_OK ||
+        start_mpi(&argc, &argv, watchdog, run->watchdog_ms) != DDP_OK) {
+        ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
+        _exit(EXIT_FAILURE);
+    }
+    run->watchdog = watchdog;
+    run->start_ns = ddp_clock_ns();
+    status        = body(run, early);
+    if (status != DDP_OK) {
+        code = ddp_run_fail(run, status, &may_finalize);
+    }
+    if (!may_finalize) {
+        _exit(code); /* a peer is gone or does not answer: MPI_Finalize would wait for it */
+    }
+    ddp_watchdog_arm(watchdog, "MPI_Finalize", run->watchdog_ms);
+    ddp_run_teardown(run);
+    MPI_Finalize();
+    ddp_watchdog_destroy(&watchdog);
+    return code;
+}

@@ -1,0 +1,77 @@
+#!/bin/sh
+# The command `bench`: tables, JSON, checked results, mistakes.
+# Usage: sh bench.sh CASE DDPTRAIN MPIRUN [mpirun option...]
+set -u
+
+. "$(dirname "$0")/support.sh"
+
+# Every line of `out` is a JSON object with the event $1 in at least one of them.
+is_json()
+{
+    [ "$(grep -c -v '^{"event":".*}$' out)" -eq 0 ] || { fail 'a line is no JSON object:'; cat out; }
+    if command -v python3 >/dev/null 2>&1; then
+        python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]' <out || fail 'JSON does not parse'
+    fi
+    holds out "^{\"event\":\"$1\","
+}
+
+comm()
+{
+    sizes='--from 4 --to 100K --factor 50 --rounds 2 --warmup 1'
+    run 0 "$program" bench comm $sizes
+    holds out '^# 1 ranks on 1 machine, median of 2 rounds after 1'
+    for np in 1 2; do
+        ranks $np 0 bench comm $sizes --json
+        is_json comm
+        holds out '^{"event":"memory","kind":"triad'
+        [ "$(grep -c '"op":"all-reduce","bytes":10000,"count":2500,.*"wrong":0}' out)" -eq 1 ] ||
+            fail "no line for an all-reduce of 10000 bytes on $np ranks"
+        for op in 'all-reduce (unshared)' MPI_Allreduce 'broadcast (set-up)' 'all-gather (set-up)'; do
+            grep -F "\"op\":\"$op\"" out | grep -q '"wrong":0}' || fail "no $op on $np ranks"
+        done
+    done
+    DDP_HOST_SHM=0 ranks 2 0 bench comm $sizes
+    holds out 'on 2 machines'
+    DDP_FAULT=bench_comm_value:1 ranks 2 1 bench comm $sizes
+    says 'values are wrong'
+}
+
+mistakes()
+{
+    run 2 "$program" bench
+    says 'bench of what? See ddptrain bench --help'
+    run 2 "$program" bench com
+    says "bench 'com': did you mean 'comm'?"
+    run 2 "$program" benhc comm
+    says "did you mean 'bench'?"
+    run 2 "$program" bench comm --out x
+    says "unknown option '--out'"
+    run 2 "$program" bench comm --from 2K --to 1K
+    says 'sizes are 4 bytes or more, and grow'
+    run 2 "$program" bench comm --from 1.5
+    says "--from '1.5': a whole number"
+    run 2 "$program" bench comm --to 1T
+    says "--to '1T': a whole number"
+    run 2 "$program" bench comm --rounds 4K
+    says "--rounds '4K': a whole number"
+    run 2 "$program" bench comm --rounds=-1
+    says "--rounds '-1': a whole number"
+    run 2 "$program" bench comm --rounds 0
+    says '1 or more are needed'
+    run 2 "$program" bench comm --factor 1
+    says '2 or more'
+    run 2 "$program" bench comm missing.yaml
+    says 'missing.yaml: No such file or directory'
+    run 2 $mpirun -np 1 "$program" bench comm : -np 1 "$program" bench comm --rounds 5
+    says '--rounds 5'
+    run 2 $mpirun -np 1 "$program" bench comm : -np 1 "$program"
+    says 'has command'
+    run 0 "$program" bench --help
+    holds out '^Usage: ddptrain bench PART'
+    holds out '  comm '
+    run 0 "$program" --help
+    holds out '  bench '
+}
+
+"$case"
+exit $failed

@@ -1,0 +1,55 @@
+# Read by the scripts beside it: arguments CASE DDPTRAIN MPIRUN [mpirun option...], a folder of its own, and checks.
+# shellcheck disable=SC2034,SC2086,SC2164 # read by the scripts; a command of several words; `cd` is checked
+
+case=$1
+program=$2
+shift 2
+mpirun=$*
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+failed=0
+
+fail()
+{
+    echo "FAILED: $*"
+    failed=1
+}
+
+# run STATUS COMMAND...: stdout into out, stderr into err; the exit status must be STATUS.
+run()
+{
+    wanted=$1
+    shift
+    "$@" >out 2>err
+    got=$?
+    if [ "$got" -ne "$wanted" ]; then
+        fail "exit status $got instead of $wanted: $*"
+        cat out err
+    fi
+}
+
+# ranks N STATUS ARGUMENT...: the program on N ranks.
+ranks()
+{
+    np=$1
+    status=$2
+    shift 2
+    run "$status" $mpirun -np "$np" "$program" "$@"
+}
+
+# says TEXT: err holds exactly one line of ddptrain, and TEXT is in it.
+says()
+{
+    count=$(grep -c '^ddptrain' err)
+    if [ "$count" -ne 1 ] || ! grep '^ddptrain' err | grep -q -F -e "$1"; then
+        fail "'$1' expected in exactly one line, got $count:"
+        cat err
+    fi
+}
+
+holds()
+{
+    grep -q -e "$2" "$1" || { fail "'$2' is not in $1:"; cat "$1"; }
+}
