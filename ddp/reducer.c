@@ -9,6 +9,21 @@
 #include "base/fault.h"
 #include "ddp/reducer_internal.h"
 
+static ddp_status_t check_tensors(const ddp_tensor_desc_t *tensors, size_t n)
+{
+    ddp_status_t status  = DDP_OK;
+    bool         trained = false;
+
+    for (size_t i = 0; i < n; i++) {
+        DDP_REQUIRE(tensors[i].name != NULL && tensors[i].ndim >= 1 && tensors[i].ndim <= DDP_MAX_DIMS,
+                    DDP_ERR_INVALID_ARG, "tensor %zu was not laid out by ddp_layout_make()", i);
+        trained = trained || (tensors[i].role == DDP_TENSOR_PARAMETER && !tensors[i].frozen);
+    }
+    DDP_REQUIRE(trained, DDP_ERR_INVALID_ARG, "nothing is left to train: all parameters are frozen");
+out:
+    return status;
+}
+
 static ddp_status_t check_params(const ddp_reducer_params_t *params)
 {
     ddp_status_t status = DDP_OK;
@@ -24,14 +39,33 @@ static ddp_status_t check_params(const ddp_reducer_params_t *params)
                 ddp_comm_size(params->comm));
     DDP_REQUIRE(params->bucket_cap_bytes > 0, DDP_ERR_INVALID_ARG, "bucket cap is 0 bytes");
     DDP_TRY(ddp_optim_check(&params->optim));
+    DDP_TRY(check_tensors(params->tensors, params->n_tensors));
 out:
     return status;
+}
+
+/* What must be equal of a tensor; unused entries of `shape` need not. */
+static void describe(const ddp_tensor_desc_t *tensor, char *text, size_t capacity)
+{
+    int used = snprintf(text, capacity, "'%.64s' [", tensor->name);
+
+    for (size_t i = 0; i < tensor->ndim; i++) {
+        used += snprintf(text + used, capacity - (size_t)used, "%s%zu", i > 0 ? "," : "", tensor->shape[i]);
+    }
+    used += snprintf(text + used, capacity - (size_t)used, "] at %zu", tensor->offset);
+    if (tensor->role == DDP_TENSOR_AVERAGE) {
+        snprintf(text + used, capacity - (size_t)used, ", a running average with momentum %g",
+                 (double)tensor->momentum);
+    } else {
+        snprintf(text + used, capacity - (size_t)used, "%s%s", tensor->no_decay ? ", no decay" : "",
+                 tensor->frozen ? ", frozen" : "");
+    }
 }
 
 /* Everything that must be equal on all ranks, as named text; a difference is reported by its name. */
 static ddp_status_t check_equal(const ddp_reducer_params_t *params)
 {
-    enum { OPTIONS = 4, TEXT = 160 };
+    enum { OPTIONS = 4, TEXT = 256 };
     ddp_status_t status = DDP_OK;
     const size_t n      = params->n_tensors + OPTIONS;
     ddp_field_t *fields = calloc(n, sizeof(*fields));
@@ -62,8 +96,7 @@ static ddp_status_t check_equal(const ddp_reducer_params_t *params)
 
         snprintf(text[n + i], TEXT, "tensor %zu", i);
         fields[f] = (ddp_field_t){text[n + i], text[f]};
-        snprintf(text[f], TEXT, "'%.64s' %zu[%zu,%zu,%zu,%zu] at %zu", tensor->name, tensor->ndim,
-                 tensor->shape[0], tensor->shape[1], tensor->shape[2], tensor->shape[3], tensor->offset);
+        describe(tensor, text[f], TEXT);
     }
     DDP_TRY(ddp_comm_check_equal(params->comm, fields, n));
 out:
@@ -231,18 +264,20 @@ ddp_status_t ddp_reducer_create(const ddp_reducer_params_t *params, ddp_reducer_
     r = calloc(1, sizeof(*r));
     DDP_TRY(
         ddp_comm_agree(comm, r != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for a reducer")));
-    r->params     = *params;
-    r->comm       = comm;
-    r->compute    = params->compute;
-    r->device     = ddp_stream_device(params->compute);
-    r->isa        = ddp_device_isa(r->device);
-    r->rank       = ddp_comm_rank(comm);
-    r->size       = ddp_comm_size(comm);
-    r->local_rank = ddp_comm_local_rank(comm);
-    r->local_size = ddp_comm_local_size(comm);
-    r->machine    = ddp_comm_machine(comm);
-    r->machines   = ddp_comm_machines(comm);
-    r->two_phase  = ddp_reducer_is_two_phase(params);
+    r->params                      = *params;
+    r->optim_no_decay              = params->optim;
+    r->optim_no_decay.weight_decay = 0;
+    r->comm                        = comm;
+    r->compute                     = params->compute;
+    r->device                      = ddp_stream_device(params->compute);
+    r->isa                         = ddp_device_isa(r->device);
+    r->rank                        = ddp_comm_rank(comm);
+    r->size                        = ddp_comm_size(comm);
+    r->local_rank                  = ddp_comm_local_rank(comm);
+    r->local_size                  = ddp_comm_local_size(comm);
+    r->machine                     = ddp_comm_machine(comm);
+    r->machines                    = ddp_comm_machines(comm);
+    r->two_phase                   = ddp_reducer_is_two_phase(params);
     DDP_TRY(ddp_comm_agree(comm, make_local_parts(r, params)));
     DDP_TRY(ddp_comm_agree(comm, ddp_reducer_plan_memory(r)));
     DDP_TRY(ddp_comm_agree(comm, ddp_reducer_plan_sources(r, params->micro_batches)));

@@ -17,6 +17,11 @@
  *         ddp_reducer_micro_end(r);
  *     ddp_reducer_step_end(r, &result);       waits for this rank's own slices and the sums
  *
+ * Running averages (DDP_TENSOR_AVERAGE) go the same way: what a micro-batch writes to their place in the
+ * arena is its own statistic, reported by _ready like a gradient. The sum is divided by the number of
+ * micro-batches that had samples, also with average RANKS. One that nobody used in a step is left alone, and
+ * so are all of them in a step that is skipped.
+ *
  * Thread: owner of the device. Collective: the sequence step_begin .. step_end, same number of steps on every
  * rank.
  */
@@ -106,7 +111,7 @@ DDP_API void         ddp_reducer_destroy(ddp_reducer_t **reducer_p);
  * see _publish. */
 DDP_API float *ddp_reducer_values(ddp_reducer_t *reducer);
 DDP_API float *ddp_reducer_slot(ddp_reducer_t *reducer, size_t slot);
-/** Updates applied to tensor i so far (AdamW's t). */
+/** Updates applied to tensor i so far (AdamW's t; of a running average, PyTorch's num_batches_tracked). */
 DDP_API uint64_t ddp_reducer_tensor_steps(const ddp_reducer_t *reducer, size_t i);
 /** Collective: what the local rank 0 of each machine wrote to the arenas (initial values) is now everybody's;
  * between steps only. */
@@ -126,8 +131,12 @@ DDP_API ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *reducer, const ddp_st
  * replace */
 DDP_API ddp_status_t ddp_reducer_micro_begin(ddp_reducer_t *reducer, size_t micro_batch, float **grads_p,
                                              bool *accumulate_p) DDP_NODISCARD;
-/** @param [in] stats  device, read in order of the compute stream. @param [in] used  host,
- * [n_tensors], copied */
+/**
+ * @param [in] stats  device, read in order of the compute stream
+ * @param [in] used   host, [n_tensors], copied. Running averages that this micro-batch has a statistic for
+ * are used as well
+ * @return DDP_ERR_STATE: not after micro_begin, or a frozen tensor is used
+ */
 DDP_API ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *reducer, const ddp_loss_stats_t *stats,
                                               const uint8_t *used) DDP_NODISCARD;
 /** DDP_ERR_STATE: not declared used, or ready twice. */

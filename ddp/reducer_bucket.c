@@ -23,6 +23,39 @@ static ddp_tree_program_t local_program(ddp_reducer_t *r, const ddp_program_t *p
     };
 }
 
+/* The part of a slice that is one tensor's. Its sources are weighted as gradients are, or all alike. */
+static ddp_tree_program_t segment_program(ddp_reducer_t *r, const ddp_program_t *program,
+                                          const ddp_segment_t *segment)
+{
+    ddp_tree_program_t result = local_program(r, program, segment->offset);
+
+    if (r->tensors[segment->tensor].role == DDP_TENSOR_AVERAGE) {
+        result.scale = NULL;
+    }
+    return result;
+}
+
+static void update_segment(ddp_reducer_t *r, const ddp_segment_t *segment, const ddp_tree_program_t *program)
+{
+    const ddp_tensor_desc_t *tensor = &r->tensors[segment->tensor];
+    ddp_update_t             update = {
+                    .config     = tensor->no_decay ? &r->optim_no_decay : &r->params.optim,
+                    .lr         = r->sums.lr,
+                    .grad_scale = r->sums.grad_scale,
+                    .step       = r->steps[segment->tensor] + 1,
+                    .param      = r->values + segment->offset,
+    };
+
+    if (tensor->role == DDP_TENSOR_AVERAGE) {
+        ddp_tree_average(r->isa, program, update.param, tensor->momentum, r->present, segment->blocks);
+        return;
+    }
+    for (size_t s = 0; s < 2; s++) {
+        update.slot[s] = r->slots[s] == NULL ? NULL : r->slots[s] + segment->offset;
+    }
+    ddp_tree_update(r->isa, program, &update, segment->blocks);
+}
+
 /* single: the total is already there, in that arena; else the local sources are summed on the way */
 static void update_bucket(ddp_reducer_t *r, const ddp_bucket_t *bucket, const float *single)
 {
@@ -35,24 +68,14 @@ static void update_bucket(ddp_reducer_t *r, const ddp_bucket_t *bucket, const fl
         const ddp_segment_t *segment = &bucket->segments[i];
         const float         *source  = single == NULL ? NULL : single + segment->offset;
         ddp_tree_program_t   program = {push_first, 1, &source, NULL};
-        ddp_update_t         update  = {
-                     .config     = &r->params.optim,
-                     .lr         = r->sums.lr,
-                     .grad_scale = r->sums.grad_scale,
-                     .step       = r->steps[segment->tensor] + 1,
-                     .param      = r->values + segment->offset,
-        };
 
         if (!r->used_any[segment->tensor]) {
             continue; /* used by nobody: the optimizer leaves it and its moments alone */
         }
-        for (size_t s = 0; s < 2; s++) {
-            update.slot[s] = r->slots[s] == NULL ? NULL : r->slots[s] + segment->offset;
-        }
         if (single == NULL) {
-            program = local_program(r, &r->local[0], segment->offset);
+            program = segment_program(r, &r->local[0], segment);
         }
-        ddp_tree_update(r->isa, &program, &update, segment->blocks);
+        update_segment(r, segment, &program);
     }
 }
 
@@ -72,15 +95,17 @@ void ddp_reducer_bucket_total(ddp_reducer_t *r, const ddp_bucket_t *bucket)
 
 static void reduce_here(ddp_reducer_t *r, const ddp_bucket_t *bucket)
 {
-    ddp_tree_program_t program;
-
     if (!r->two_phase) {
         update_bucket(r, bucket, NULL);
         return;
     }
-    program = local_program(r, &r->local[0], bucket->slice_offset);
-    ddp_tree_sum_sumsq(r->isa, &program, r->total_base + bucket->slice_offset,
-                       r->block_sumsq + bucket->slice_offset / DDP_BLOCK, bucket->slice_blocks);
+    for (size_t i = 0; i < bucket->n_segments; i++) {
+        const ddp_segment_t     *segment = &bucket->segments[i];
+        const ddp_tree_program_t program = segment_program(r, &r->local[0], segment);
+
+        ddp_tree_sum_sumsq(r->isa, &program, r->total_base + segment->offset,
+                           r->block_sumsq + segment->offset / DDP_BLOCK, segment->blocks);
+    }
 }
 
 /* Each node of this machine into the arena of its first source. */
@@ -88,14 +113,17 @@ static void combine_nodes(ddp_reducer_t *r, const ddp_bucket_t *bucket)
 {
     for (size_t i = 0; i < r->n_local; i++) {
         const ddp_program_t *node = &r->local[i];
-        ddp_tree_program_t   program;
+        float               *to   = r->sources[node->first_source].writable;
 
         if (node->n_sources == 1 && r->params.average == DDP_AVERAGE_SAMPLES) {
             continue; /* it is the arena already */
         }
-        program = local_program(r, node, bucket->slice_offset);
-        ddp_tree_sum(r->isa, &program, r->sources[node->first_source].writable + bucket->slice_offset,
-                     bucket->slice_blocks);
+        for (size_t s = 0; s < bucket->n_segments; s++) {
+            const ddp_segment_t     *segment = &bucket->segments[s];
+            const ddp_tree_program_t program = segment_program(r, node, segment);
+
+            ddp_tree_sum(r->isa, &program, to + segment->offset, segment->blocks);
+        }
     }
 }
 
@@ -130,16 +158,33 @@ out:
     return status;
 }
 
-/* All block sums in order: the same on every rank, whoever owns what. */
+/* All block sums in order: the same on every rank, whoever owns what. Running averages are no part of the
+ * norm, but must be finite as well. */
+static double sum_squares(const ddp_reducer_t *r, bool *finite_p)
+{
+    double gradients = 0;
+    double averages  = 0;
+
+    for (size_t p = 0; p < r->params.n_tensors; p++) {
+        const ddp_tensor_desc_t *tensor = &r->tensors[r->order[p]];
+        double                  *sum    = tensor->role == DDP_TENSOR_AVERAGE ? &averages : &gradients;
+        const size_t             first  = tensor->offset / DDP_BLOCK;
+
+        for (size_t b = first; b < first + ddp_block_round(tensor->count) / DDP_BLOCK; b++) {
+            *sum += r->block_sumsq[b];
+        }
+    }
+    *finite_p = isfinite(gradients) && isfinite(averages);
+    return gradients;
+}
+
 static void clip(ddp_reducer_t *r)
 {
-    double sum = 0;
+    bool         finite = true;
+    const double sum    = sum_squares(r, &finite);
 
-    for (size_t b = 0; b < r->total / DDP_BLOCK; b++) {
-        sum += r->block_sumsq[b];
-    }
     r->sums.grad_norm = sqrt(sum) * (double)r->sums.grad_scale;
-    if (!isfinite(r->sums.grad_norm)) {
+    if (!finite || !isfinite(r->sums.grad_norm)) {
         r->sums.finite = false;
         r->sums.update = false;
     } else if (r->params.clip_norm > 0) { /* as torch.nn.utils.clip_grad_norm_ */

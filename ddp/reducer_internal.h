@@ -95,15 +95,16 @@ struct ddp_reducer {
     int                  rank, size, local_rank, local_size, machine, machines;
     bool                 two_phase; /* sums first, updates after the last bucket: clipping, nonfinite skip */
 
-    ddp_tensor_desc_t *tensors;   /* owned, names too */
-    size_t            *bucket_of; /* owned, [n_tensors] */
-    size_t            *order;     /* owned, [n_tensors]: tensor at each position of the layout */
-    uint8_t           *used;      /* owned, [n_tensors] this micro-batch */
-    uint8_t           *is_ready;  /* owned, [n_tensors] this micro-batch */
-    uint8_t           *used_any;  /* owned, [n_tensors] by anybody in this step; from the sums */
-    uint64_t          *steps;     /* owned, [n_tensors] */
-    size_t             total;     /* floats of an arena */
-    ddp_bucket_t      *buckets;   /* owned */
+    ddp_tensor_desc_t *tensors;        /* owned, names too */
+    size_t            *bucket_of;      /* owned, [n_tensors] */
+    size_t            *order;          /* owned, [n_tensors]: tensor at each position of the layout */
+    uint8_t           *used;           /* owned, [n_tensors] this micro-batch */
+    uint8_t           *is_ready;       /* owned, [n_tensors] this micro-batch */
+    uint8_t           *used_any;       /* owned, [n_tensors] by anybody in this step; from the sums */
+    uint64_t          *steps;          /* owned, [n_tensors] */
+    ddp_optim_config_t optim_no_decay; /* params.optim for tensors that do not decay */
+    size_t             total;          /* floats of an arena */
+    ddp_bucket_t      *buckets;        /* owned */
     size_t             n_buckets;
     ddp_segment_t     *segments; /* owned */
 

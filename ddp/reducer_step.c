@@ -203,6 +203,19 @@ static void mark_ready(ddp_reducer_t *r, size_t tensor)
     r->buckets[r->bucket_of[tensor]].pending--;
 }
 
+/* A frozen tensor's gradient is never written, so it stays the zeros that the memory began with. */
+static ddp_status_t check_used(const ddp_reducer_t *r, const uint8_t *used)
+{
+    ddp_status_t status = DDP_OK;
+
+    for (size_t i = 0; i < r->params.n_tensors; i++) {
+        DDP_REQUIRE(!r->tensors[i].frozen || !used[i], DDP_ERR_STATE,
+                    "'%s' is frozen, but declared used: it has no gradient", r->tensors[i].name);
+    }
+out:
+    return status;
+}
+
 ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *stats, const uint8_t *used)
 {
     ddp_status_t    status = DDP_OK;
@@ -210,6 +223,7 @@ ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *
     uint8_t        *mine   = r->used_rank + (size_t)r->local_rank * r->params.n_tensors;
 
     DDP_REQUIRE(r->state == DDP_REDUCER_FORWARD, DDP_ERR_STATE, "forward_done without micro_begin");
+    DDP_TRY(check_used(r, used));
     r->state = DDP_REDUCER_BACKWARD;
     ddp_comm_progressed(r->comm);
     /* on the compute stream: the next micro-batch may use the same memory for its sums */
@@ -221,7 +235,7 @@ ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *
         if (r->used[i]) {
             continue;
         }
-        if (!r->accumulate) { /* counts as a gradient of zeros */
+        if (!r->accumulate && !r->tensors[i].frozen) { /* counts as a gradient of zeros */
             DDP_TRY(ddp_op_fill(r->compute, r->grads + r->tensors[i].offset, r->tensors[i].count, 0.0F));
         }
         mark_ready(r, i);

@@ -15,6 +15,10 @@ static ddp_status_t count_elements(ddp_tensor_desc_t *tensor)
     DDP_REQUIRE(tensor->ndim >= 1 && tensor->ndim <= DDP_MAX_DIMS, DDP_ERR_INVALID_ARG,
                 "parameter '%s': %zu dimensions; 1 to %d are possible", tensor->name, tensor->ndim,
                 DDP_MAX_DIMS);
+    DDP_REQUIRE(tensor->role == DDP_TENSOR_PARAMETER || tensor->role == DDP_TENSOR_AVERAGE,
+                DDP_ERR_INVALID_ARG, "tensor '%s': role %d is not known", tensor->name, (int)tensor->role);
+    DDP_REQUIRE(tensor->momentum >= 0.0F && tensor->momentum <= 1.0F, DDP_ERR_INVALID_ARG,
+                "tensor '%s': momentum %g is not in [0, 1]", tensor->name, (double)tensor->momentum);
     for (size_t i = 0; i < tensor->ndim; i++) {
         DDP_REQUIRE(tensor->shape[i] > 0, DDP_ERR_INVALID_ARG, "parameter '%s': dimension %zu is 0",
                     tensor->name, i);

@@ -9,6 +9,7 @@
 #ifndef DDP_LAYOUT_H_
 #define DDP_LAYOUT_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/export.h"
@@ -22,13 +23,25 @@ extern "C" {
 #define DDP_BLOCK    256
 #define DDP_MAX_DIMS 4
 
-/** One parameter tensor, float32, C order. */
+/**
+ * What a step does to a tensor. PARAMETER: the optimizer's update. AVERAGE: a running average, as the mean
+ * and variance of batch normalisation; its "gradient" is a micro-batch's own statistic, and value = (1 -
+ * momentum) * value + momentum * (sum over micro-batches) / (micro-batches with samples). It has no moments
+ * and no decay, and is no part of the gradient's norm.
+ */
+typedef enum ddp_tensor_role { DDP_TENSOR_PARAMETER = 0, DDP_TENSOR_AVERAGE = 1 } ddp_tensor_role_t;
+
+/** One tensor, float32, C order. All zeros but for name, ndim and shape: a parameter as any other. */
 typedef struct ddp_tensor_desc {
-    const char *name; /* state_dict name, unique; borrowed */
-    size_t      ndim; /* 1 .. DDP_MAX_DIMS */
-    size_t      shape[DDP_MAX_DIMS];
-    size_t      count;  /* product of shape, > 0 */
-    size_t      offset; /* floats from the start of a flat buffer; a multiple of DDP_BLOCK */
+    const char       *name; /* state_dict name, unique; borrowed */
+    size_t            ndim; /* 1 .. DDP_MAX_DIMS */
+    size_t            shape[DDP_MAX_DIMS];
+    size_t            count;  /* product of shape, > 0 */
+    size_t            offset; /* floats from the start of a flat buffer; a multiple of DDP_BLOCK */
+    ddp_tensor_role_t role;
+    float             momentum; /* AVERAGE: weight of the new value, 0 .. 1 */
+    bool              no_decay; /* PARAMETER: weight decay is 0 */
+    bool              frozen;   /* PARAMETER: it has no gradient, and no step changes it */
 } ddp_tensor_desc_t;
 
 /** `count` rounded up to whole blocks. */
@@ -40,8 +53,8 @@ static inline size_t ddp_block_round(size_t count)
 /**
  * Fill `count` and `offset` of `n` tensors given in registration order, last tensor first.
  * @param [out] total_p  floats of a flat buffer, a multiple of DDP_BLOCK
- * @return DDP_ERR_INVALID_ARG: no tensor, ndim or a dimension out of range, a name twice, or more than memory
- * can hold
+ * @return DDP_ERR_INVALID_ARG: no tensor, ndim, a dimension, role or momentum out of range, a name twice, or
+ * more than memory can hold
  */
 DDP_API ddp_status_t ddp_layout_make(ddp_tensor_desc_t *tensors, size_t n, size_t *total_p) DDP_NODISCARD;
 

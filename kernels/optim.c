@@ -66,6 +66,12 @@ void ddp_tree_update(ddp_isa_t isa, const ddp_tree_program_t *program, const ddp
     ddp_cpu_kernels(isa)->tree_update(program, update, blocks);
 }
 
+void ddp_tree_average(ddp_isa_t isa, const ddp_tree_program_t *program, float *value, float momentum,
+                      size_t parts, size_t blocks)
+{
+    ddp_cpu_kernels(isa)->tree_average(program, value, momentum, (float)parts, blocks);
+}
+
 void ddp_block_add(ddp_isa_t isa, float *dst, const float *src, size_t blocks)
 {
     ddp_cpu_kernels(isa)->block_add(dst, src, blocks);

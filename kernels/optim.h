@@ -89,6 +89,15 @@ typedef struct ddp_update {
 DDP_API void ddp_tree_update(ddp_isa_t isa, const ddp_tree_program_t *program, const ddp_update_t *update,
                              size_t blocks);
 
+/**
+ * A running average, one pass over memory: value = (1 - momentum) * value + momentum * (program / parts), as
+ * torch.nn.BatchNorm2d updates running_mean with the mean of `parts` statistics.
+ * @param [in] momentum  0 .. 1
+ * @param [in] parts     statistics in the sum, > 0
+ */
+DDP_API void ddp_tree_average(ddp_isa_t isa, const ddp_tree_program_t *program, float *value, float momentum,
+                              size_t parts, size_t blocks);
+
 /** dst[i] += src[i]: merging two subtrees. dst is the left one. */
 DDP_API void ddp_block_add(ddp_isa_t isa, float *dst, const float *src, size_t blocks);
 

@@ -1,5 +1,6 @@
 #include "nn/params.h"
 
+#include <fnmatch.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -130,6 +131,55 @@ ddp_status_t ddp_params_add(ddp_params_t *params, const char *name, size_t ndim,
     *index_p = params->count++;
 out:
     return status;
+}
+
+ddp_status_t ddp_params_add_average(ddp_params_t *params, const char *name, size_t ndim, const size_t *shape,
+                                    ddp_init_t init, float momentum, size_t *index_p)
+{
+    ddp_status_t status = DDP_OK;
+    size_t       index  = 0;
+
+    DDP_REQUIRE(momentum >= 0.0F && momentum <= 1.0F, DDP_ERR_INVALID_ARG,
+                "running average '%s': momentum %g is not in [0, 1]", name != NULL ? name : "",
+                (double)momentum);
+    DDP_TRY(ddp_params_add(params, name, ndim, shape, init, &index));
+    params->descs[index].role     = DDP_TENSOR_AVERAGE;
+    params->descs[index].momentum = momentum;
+    params->elements -= params->descs[index].count;
+    *index_p = index;
+out:
+    return status;
+}
+
+void ddp_params_decay_matrices(ddp_params_t *params)
+{
+    for (size_t i = 0; i < params->count; i++) {
+        params->descs[i].no_decay = params->descs[i].ndim < 2;
+    }
+}
+
+ddp_status_t ddp_params_freeze(ddp_params_t *params, const char *pattern, size_t *count_p)
+{
+    ddp_status_t status = DDP_OK;
+    size_t       found  = 0;
+
+    DDP_REQUIRE(pattern != NULL && pattern[0] != '\0', DDP_ERR_INVALID_ARG,
+                "an empty pattern freezes nothing");
+    for (size_t i = 0; i < params->count; i++) {
+        if (params->descs[i].role == DDP_TENSOR_PARAMETER &&
+            fnmatch(pattern, params->descs[i].name, 0) == 0) {
+            params->descs[i].frozen = true;
+            found++;
+        }
+    }
+    *count_p = found;
+out:
+    return status;
+}
+
+bool ddp_params_is_trained(const ddp_params_t *params, size_t index)
+{
+    return params->descs[index].role == DDP_TENSOR_PARAMETER && !params->descs[index].frozen;
 }
 
 ddp_status_t ddp_params_finish(ddp_params_t *params)

@@ -3,6 +3,7 @@
 #ifndef DDP_PARAMS_H_
 #define DDP_PARAMS_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,6 +48,31 @@ DDP_API void ddp_params_destroy(ddp_params_t **params_p);
 DDP_API ddp_status_t ddp_params_add(ddp_params_t *params, const char *name, size_t ndim, const size_t *shape,
                                     ddp_init_t init, size_t *index_p) DDP_NODISCARD;
 
+/**
+ * Register a running average (kernels/layout.h), as batch normalisation's "bn1.running_mean". It lies among
+ * the parameters and has a place in the gradient arenas, where forward writes the micro-batch's own
+ * statistic; it is not counted by ddp_params_elements().
+ * @param [in] momentum  weight of a step's statistic, 0 .. 1; others as ddp_params_add()
+ */
+DDP_API ddp_status_t ddp_params_add_average(ddp_params_t *params, const char *name, size_t ndim,
+                                            const size_t *shape, ddp_init_t init, float momentum,
+                                            size_t *index_p) DDP_NODISCARD;
+
+/** Weight decay only for tensors of two dimensions and more: none for biases and the weights of norms. */
+DDP_API void ddp_params_decay_matrices(ddp_params_t *params);
+
+/**
+ * Freeze the parameters whose name matches `pattern`, as the shell matches file names ("conv1.*"): they get
+ * no gradient, and no step changes them. Before a tape is made. Running averages go on, as in PyTorch.
+ * @param [out] count_p  parameters that match; 0 is no error here
+ * @return DDP_ERR_INVALID_ARG: `pattern` is empty
+ */
+DDP_API ddp_status_t ddp_params_freeze(ddp_params_t *params, const char *pattern,
+                                       size_t *count_p) DDP_NODISCARD;
+
+/** Has this parameter a gradient? No: it is frozen, or a running average. */
+DDP_API bool ddp_params_is_trained(const ddp_params_t *params, size_t index);
+
 /** Close the list and lay it out (kernels/layout.h). */
 DDP_API ddp_status_t ddp_params_finish(ddp_params_t *params) DDP_NODISCARD;
 
@@ -54,7 +80,7 @@ DDP_API ddp_status_t ddp_params_finish(ddp_params_t *params) DDP_NODISCARD;
 DDP_API size_t                   ddp_params_count(const ddp_params_t *params);
 DDP_API const ddp_tensor_desc_t *ddp_params_descs(const ddp_params_t *params);
 DDP_API size_t                   ddp_params_total(const ddp_params_t *params);
-/** Sum of counts: what a user calls the number of parameters (no padding). */
+/** Sum of the parameters' counts: what a user calls the number of parameters (no padding, no averages). */
 DDP_API size_t ddp_params_elements(const ddp_params_t *params);
 
 /**

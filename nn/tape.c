@@ -272,6 +272,29 @@ ddp_rng_key_t ddp_tape_next_key(ddp_tape_t *tape)
         .seed = tape->begin.seed, .step = tape->begin.step, .layer = tape->dropout_layers++};
 }
 
+ddp_status_t ddp_tape_average(ddp_tape_t *tape, const char *layer, size_t index, float **statistic_p,
+                              bool *accumulate_p)
+{
+    ddp_status_t             status = DDP_OK;
+    const ddp_tensor_desc_t *desc   = NULL;
+
+    DDP_TRY(ddp_tape_param(tape, layer, index, &desc));
+    DDP_REQUIRE(desc->role == DDP_TENSOR_AVERAGE, DDP_ERR_INVALID_ARG, "%s: '%s' is not a running average",
+                layer, desc->name);
+    *statistic_p = NULL;
+    if (!tape->begin.training || tape->is_second_run) {
+        return DDP_OK;
+    }
+    DDP_REQUIRE(ddp_params_grad(tape->params, index) != NULL, DDP_ERR_STATE,
+                "%s: no memory is bound for the statistic of '%s'", layer, desc->name);
+    DDP_REQUIRE(tape->uses[index] == 0, DDP_ERR_STATE,
+                "%s: running average '%s' has two statistics in one micro-batch", layer, desc->name);
+    tape->uses[index] = 1;
+    *statistic_p      = ddp_tape_param_grad(tape, index, accumulate_p);
+out:
+    return status;
+}
+
 void ddp_tape_set_loss(ddp_tape_t *tape, ddp_tensor_t *input, float *grad)
 {
     tape->loss_input = input;
@@ -381,6 +404,21 @@ out:
     return status;
 }
 
+/* Forward wrote their statistics, and nothing reads a running average in training. */
+static ddp_status_t averages_ready(ddp_tape_t *tape)
+{
+    ddp_status_t             status = DDP_OK;
+    const ddp_tensor_desc_t *descs  = ddp_params_descs(tape->params);
+
+    for (size_t i = tape->n_params; i-- > 0 && tape->ready != NULL;) {
+        if (descs[i].role == DDP_TENSOR_AVERAGE && tape->uses[i] > 0) {
+            DDP_TRY(tape->ready(tape->ready_ctx, i));
+        }
+    }
+out:
+    return status;
+}
+
 ddp_status_t ddp_tape_backward(ddp_tape_t *tape)
 {
     ddp_status_t  status = DDP_OK;
@@ -397,6 +435,7 @@ ddp_status_t ddp_tape_backward(ddp_tape_t *tape)
         input->grad     = tape->loss_grad;
         input->has_grad = true;
     }
+    DDP_TRY(averages_ready(tape));
     DDP_TRY(ddp_tape_run_back(tape, tape->last));
 out:
     return status;

@@ -151,6 +151,17 @@ ddp_status_t ddp_tape_run_back(ddp_tape_t *tape, ddp_node_t *last) DDP_NODISCARD
 /** Give back a node's pieces. */
 void ddp_tape_give_pieces(ddp_tape_t *tape, ddp_piece_t **pieces);
 
+/**
+ * Forward: this micro-batch has a statistic for running average `index`; once for each micro-batch. The tape
+ * reports it ready when backward begins.
+ * @param [out] statistic_p   where it is written, in stream order; NULL unless training, and in the second
+ * run of a block
+ * @param [out] accumulate_p  add to what is there (reduction `fast`)
+ * @return DDP_ERR_INVALID_ARG: not a running average. DDP_ERR_STATE: no memory is bound, or a second time
+ */
+ddp_status_t ddp_tape_average(ddp_tape_t *tape, const char *layer, size_t index, float **statistic_p,
+                              bool *accumulate_p) DDP_NODISCARD;
+
 #define DDP_SHAPE_TEXT_SIZE 96
 /** "[64, 28, 28, 1]" into text[DDP_SHAPE_TEXT_SIZE]; returns text. */
 const char *ddp_shape_text(size_t ndim, const size_t *shape, char *text);

@@ -214,3 +214,23 @@ void DDP_ISA_NAME(tree_update)(const ddp_tree_program_t *program, const ddp_upda
         update_sgd(program, update, blocks);
     }
 }
+
+ON_BLOCK void block_average(const float *sum, float *value, float keep, float momentum, float parts)
+{
+    for (size_t i = 0; i < DDP_BLOCK; i += VL) {
+        const vf_t mean = vload(sum + i) / vset1(parts);
+
+        vstore(value + i, vload(value + i) * vset1(keep) + mean * vset1(momentum));
+    }
+}
+
+void DDP_ISA_NAME(tree_average)(const ddp_tree_program_t *program, float *value, float momentum, float parts,
+                                size_t blocks)
+{
+    const float  keep = (float)(1.0 - (double)momentum);
+    tree_stack_t stack;
+
+    for (size_t i = 0; i < blocks * DDP_BLOCK; i += DDP_BLOCK) {
+        block_average(block_value(program, i, &stack, NULL), value + i, keep, momentum, parts);
+    }
+}

@@ -36,5 +36,6 @@ const ddp_cpu_kernels_t DDP_ISA_NAME(kernels) = {
     .global_avg_pool_backward = DDP_ISA_NAME(global_avg_pool_backward),
     .tree_sum                 = DDP_ISA_NAME(tree_sum),
     .tree_update              = DDP_ISA_NAME(tree_update),
+    .tree_average             = DDP_ISA_NAME(tree_average),
     .block_add                = DDP_ISA_NAME(block_add),
 };

@@ -48,6 +48,8 @@ typedef struct ddp_cpu_kernels {
     void (*tree_sum)(const ddp_tree_program_t *program, float *dst, double *sumsq,
                      size_t blocks); /* sumsq may be NULL */
     void (*tree_update)(const ddp_tree_program_t *program, const ddp_update_t *update, size_t blocks);
+    void (*tree_average)(const ddp_tree_program_t *program, float *value, float momentum, float parts,
+                         size_t blocks);
     void (*block_add)(float *dst, const float *src, size_t blocks);
 } ddp_cpu_kernels_t;
 

@@ -8,30 +8,11 @@
 #include "tests/ddp/toy.h"
 #include "tests/support/ddp_test.h"
 
-/* Some steps on both sides, the last with a short batch; all parameters compared after each. */
-static void run(const toy_params_t *params, int n_steps, size_t samples, size_t last_samples)
-{
-    toy_t             toy;
-    ddp_step_result_t result;
-
-    ddp_assert_all(toy_create(params, &toy) == DDP_OK);
-    for (int s = 0; s < n_steps; s++) {
-        const size_t n  = s == n_steps - 1 ? last_samples : samples;
-        const float  lr = 0.01F * (float)(s + 1);
-
-        ddp_assert_all(toy_step(&toy, lr, n, NULL, &result) == DDP_OK);
-        ddp_assert_all(ddp_reducer_finish(toy.reducer) == DDP_OK);
-        toy_reference_step(&toy, lr, n, NULL);
-        ddp_assert_all(toy_equals_reference(&toy));
-    }
-    toy_destroy(&toy);
-}
-
 START_TEST(weights_equal_the_single_rank_tree_sum)
 {
     toy_params_t params = TOY_PARAMS_INIT;
 
-    run(&params, 3, 64, 64);
+    ddp_assert_all(toy_run(&params, 3, 64, 64));
 }
 END_TEST
 
@@ -41,8 +22,9 @@ START_TEST(uneven_micro_batches_and_a_short_last_batch_keep_the_bits)
         toy_params_t params = TOY_PARAMS_INIT;
 
         params.micro_batches = v;
-        run(&params, 2, 10 * v - 3,
-            5); /* five samples: micro-batches 5 .. v - 1 are empty, and so are some ranks */
+        ddp_assert_all(
+            toy_run(&params, 2, 10 * v - 3,
+                    5)); /* five samples: micro-batches 5 .. v - 1 are empty, and so are some ranks */
     }
 }
 END_TEST
@@ -56,7 +38,7 @@ START_TEST(bucket_caps_do_not_change_bits)
 
         params.reducer.bucket_cap_bytes  = caps[c];
         params.reducer.tail_bucket_bytes = c == 1 ? 4096 : 0;
-        run(&params, 2, 64, 64);
+        ddp_assert_all(toy_run(&params, 2, 64, 64));
     }
 }
 END_TEST
@@ -67,7 +49,7 @@ START_TEST(clipping_by_global_norm_keeps_the_bits)
 
     params.reducer.clip_norm        = 0.25F;
     params.reducer.bucket_cap_bytes = 32 * 1024;
-    run(&params, 3, 64, 61);
+    ddp_assert_all(toy_run(&params, 3, 64, 61));
 }
 END_TEST
 
@@ -77,7 +59,7 @@ START_TEST(sgd_with_momentum_keeps_the_bits)
 
     params.reducer.optim =
         (ddp_optim_config_t){.kind = DDP_OPTIM_SGD, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01};
-    run(&params, 3, 64, 3);
+    ddp_assert_all(toy_run(&params, 3, 64, 3));
 }
 END_TEST
 
@@ -107,7 +89,7 @@ START_TEST(tensors_used_by_some_by_nobody_and_every_other_step_are_right)
     params.reducer.tail_bucket_bytes = 0;
     for (int delayed = -1; delayed < 2; delayed++) {
         params.rank_to_delay = delayed;
-        run(&params, 5, 64, 64);
+        ddp_assert_all(toy_run(&params, 5, 64, 64));
     }
 }
 END_TEST
@@ -249,10 +231,10 @@ START_TEST(fast_equals_exact_where_sums_are_exact)
 
     params.integers          = 1;
     params.reducer.reduction = DDP_REDUCTION_FAST;
-    run(&params, 3, 64, 3);
+    ddp_assert_all(toy_run(&params, 3, 64, 3));
     params.uses                     = partial_use;
     params.reducer.bucket_cap_bytes = 1024;
-    run(&params, 3, 64, 64);
+    ddp_assert_all(toy_run(&params, 3, 64, 64));
 }
 END_TEST
 

@@ -33,8 +33,30 @@ float toy_gradient(const toy_t *toy, uint64_t step, size_t leaf, size_t tensor, 
     return draw(toy, (step * 977 + leaf) * 31 + tensor, element);
 }
 
+void toy_role(size_t tensor, ddp_tensor_desc_t *desc)
+{
+    switch (tensor) {
+    case 1:
+        desc->no_decay = true;
+        break;
+    case 2:
+    case 3:
+        desc->role     = DDP_TENSOR_AVERAGE;
+        desc->momentum = tensor == 2 ? 0.25F : 1.0F;
+        break;
+    case 5:
+        desc->frozen = true;
+        break;
+    default:
+        break;
+    }
+}
+
 static int uses(const toy_t *toy, uint64_t step, size_t leaf, size_t tensor)
 {
+    if (toy->tensors[tensor].frozen) {
+        return 0;
+    }
     return toy->params.uses == NULL || toy->params.uses(step, leaf, tensor);
 }
 
@@ -75,6 +97,9 @@ ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
     for (size_t i = 0; i < TOY_TENSORS; i++) {
         toy->tensors[i] =
             (ddp_tensor_desc_t){.name = names[i], .ndim = 2, .shape = {shapes[i][0], shapes[i][1]}};
+        if (params->roles) {
+            toy_role(i, &toy->tensors[i]);
+        }
     }
     DDP_TRY(ddp_layout_make(toy->tensors, TOY_TENSORS, &toy->total));
     reducer.comm          = toy->comm;
@@ -257,18 +282,36 @@ static float clip_factor(toy_t *toy, float *sum, float scale)
     double               factor;
 
     ddp_tree_sum_sumsq(ddp_device_isa(toy->device), &program, sum, blocks, toy->total / DDP_BLOCK);
-    for (size_t b = 0; b < toy->total / DDP_BLOCK; b++) {
-        squares += blocks[b];
+    for (size_t i = TOY_TENSORS; i-- > 0;) { /* as they lie */
+        const size_t first = toy->tensors[i].offset / DDP_BLOCK;
+        const size_t count = ddp_block_round(toy->tensors[i].count) / DDP_BLOCK;
+
+        for (size_t b = first; b < first + count && toy->tensors[i].role == DDP_TENSOR_PARAMETER; b++) {
+            squares += blocks[b];
+        }
     }
     free(blocks);
     factor = (double)toy->params.reducer.clip_norm / (sqrt(squares) * (double)scale + 1e-6);
     return factor < 1 ? (float)((double)scale * factor) : scale;
 }
 
+/* value = (1 - momentum) * value + momentum * sum / leaves, rounded as the kernel does (its test has closed
+ * forms). */
+static void reference_average(const toy_t *toy, const ddp_tensor_desc_t *tensor, const float *sum,
+                              size_t leaves)
+{
+    static const int32_t push_first[1] = {0};
+    ddp_tree_program_t   program       = {push_first, 1, &sum, NULL};
+
+    ddp_tree_average(ddp_device_isa(toy->device), &program, toy->reference + tensor->offset, tensor->momentum,
+                     leaves, ddp_block_round(tensor->count) / DDP_BLOCK);
+}
+
 void toy_reference_step(toy_t *toy, float lr, size_t samples, const size_t *sizes)
 {
     static const int32_t push_first[1] = {0};
     float               *sum           = aligned_alloc(64, toy->total * sizeof(float));
+    ddp_optim_config_t   no_decay      = toy->params.reducer.optim;
     double               weight        = 0;
     size_t               leaves        = 0;
     size_t               width         = 1;
@@ -285,19 +328,20 @@ void toy_reference_step(toy_t *toy, float lr, size_t samples, const size_t *size
             sum[toy->tensors[i].offset + e] = tree_sum(toy, 0, width, leaves, i, e);
         }
     }
-    scale = (float)(1.0 / weight);
+    no_decay.weight_decay = 0;
+    scale                 = (float)(1.0 / weight);
     if (toy->params.reducer.clip_norm > 0) {
         scale = clip_factor(toy, sum, scale);
     }
     for (size_t i = 0; i < TOY_TENSORS; i++) {
         const float       *source  = sum + toy->tensors[i].offset;
         ddp_tree_program_t program = {push_first, 1, &source, NULL};
-        ddp_update_t       update  = {.config     = &toy->params.reducer.optim,
-                                      .lr         = lr,
-                                      .grad_scale = scale,
-                                      .step       = toy->steps[i] + 1,
-                                      .param      = toy->reference + toy->tensors[i].offset};
-        int                used    = 0;
+        ddp_update_t update = {.config = toy->tensors[i].no_decay ? &no_decay : &toy->params.reducer.optim,
+                               .lr     = lr,
+                               .grad_scale = scale,
+                               .step       = toy->steps[i] + 1,
+                               .param      = toy->reference + toy->tensors[i].offset};
+        int          used   = 0;
 
         for (size_t s = 0; s < ddp_optim_slots(&toy->params.reducer.optim); s++) {
             update.slot[s] = toy->slots[s] + toy->tensors[i].offset;
@@ -305,7 +349,10 @@ void toy_reference_step(toy_t *toy, float lr, size_t samples, const size_t *size
         for (size_t leaf = 0; leaf < leaves; leaf++) {
             used |= uses(toy, toy->step, leaf, i);
         }
-        if (used) {
+        if (used && toy->tensors[i].role == DDP_TENSOR_AVERAGE) {
+            reference_average(toy, &toy->tensors[i], source, leaves);
+            toy->steps[i]++;
+        } else if (used) {
             ddp_tree_update(ddp_device_isa(toy->device), &program, &update,
                             ddp_block_round(toy->tensors[i].count) / DDP_BLOCK);
             toy->steps[i]++;
@@ -318,4 +365,23 @@ bool toy_equals_reference(const toy_t *toy)
 {
     return toy->bad_reads == 0 &&
            memcmp(ddp_reducer_values(toy->reducer), toy->reference, toy->total * sizeof(float)) == 0;
+}
+
+bool toy_run(const toy_params_t *params, int n_steps, size_t samples, size_t last_samples)
+{
+    toy_t             toy;
+    ddp_step_result_t result;
+    bool              equal = toy_create(params, &toy) == DDP_OK;
+
+    for (int s = 0; s < n_steps && equal; s++) {
+        const size_t n  = s == n_steps - 1 ? last_samples : samples;
+        const float  lr = 0.01F * (float)(s + 1);
+
+        equal = toy_step(&toy, lr, n, NULL, &result) == DDP_OK && ddp_reducer_finish(toy.reducer) == DDP_OK;
+        toy_reference_step(&toy, lr, n, NULL);
+        equal = equal && toy_equals_reference(&toy);
+        equal = equal && ddp_comm_barrier(toy.comm) == DDP_OK;
+    }
+    toy_destroy(&toy);
+    return equal;
 }

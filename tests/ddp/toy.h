@@ -12,6 +12,7 @@
 
 typedef struct toy_params {
     size_t micro_batches;
+    int    roles;    /* not all are parameters, see toy_role() */
     int    integers; /* gradients are small integers: every order of summing gives the same bits */
     ddp_reducer_params_t reducer; /* comm, compute and tensors are filled in */
     /* 1 if micro-batch `leaf` of `step` uses `tensor`; NULL: always */
@@ -46,6 +47,10 @@ typedef struct toy {
 ddp_status_t toy_create(const toy_params_t *params, toy_t *toy);
 void         toy_destroy(toy_t *toy);
 
+/** With `roles`: "scale" and "block" are running averages (momentum 0.25 and 1), "a.bias" does not decay,
+ * "b.bias" is frozen. */
+void toy_role(size_t tensor, ddp_tensor_desc_t *desc);
+
 /** The gradient element a micro-batch contributes (already multiplied by nothing: sums over its samples). */
 float toy_gradient(const toy_t *toy, uint64_t step, size_t leaf, size_t tensor, size_t element);
 
@@ -58,5 +63,9 @@ void toy_reference_step(toy_t *toy, float lr, size_t samples, const size_t *size
 /** true if all parameters have the reference's bits, and nobody read a parameter too early or too late. Call
  * after ddp_reducer_finish(). */
 bool toy_equals_reference(const toy_t *toy);
+
+/** Collective: some steps on both sides, the last with another number of samples. true if all parameters were
+ * equal after each. */
+bool toy_run(const toy_params_t *params, int n_steps, size_t samples, size_t last_samples);
 
 #endif

@@ -41,6 +41,13 @@ START_TEST(wrong_shapes_and_names_are_named)
     ddp_assert_fails(ddp_layout_make(t, 2, &total), DDP_ERR_INVALID_ARG, "'a' is there twice");
     t[1].name = NULL;
     ddp_assert_fails(ddp_layout_make(t, 2, &total), DDP_ERR_INVALID_ARG, "no name");
+    t[1]      = t[0];
+    t[1].name = "b";
+    t[1].role = (ddp_tensor_role_t)2;
+    ddp_assert_fails(ddp_layout_make(t, 2, &total), DDP_ERR_INVALID_ARG, "'b': role 2 is not known");
+    t[1].role     = DDP_TENSOR_AVERAGE;
+    t[1].momentum = -0.1F;
+    ddp_assert_fails(ddp_layout_make(t, 2, &total), DDP_ERR_INVALID_ARG, "'b': momentum -0.1");
     ck_assert_uint_eq(total, 77);
 }
 END_TEST

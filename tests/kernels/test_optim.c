@@ -265,6 +265,61 @@ START_TEST(a_gradient_that_is_not_finite_is_not_hidden)
 }
 END_TEST
 
+/* parts = 4 and a momentum of 1/4: all exact for small integers. */
+START_TEST(a_running_average_is_exact_where_its_closed_form_is)
+{
+    static const int32_t     op[]      = {0, 1, DDP_TREE_ADD};
+    const float             *source[2] = {fixture_new(FLOATS), fixture_new(FLOATS)};
+    float                   *value     = fixture_new(FLOATS);
+    const float              scale[2]  = {2.0F, 1.0F};
+    const ddp_tree_program_t program   = {.op = op, .length = 3, .source = source, .scale = scale};
+    const ddp_tree_program_t nothing   = {.op = op, .length = 0, .source = source};
+
+    for (size_t i = 0; i < FLOATS; i++) {
+        ((float *)(uintptr_t)source[0])[i] = (float)(i % 13);
+        ((float *)(uintptr_t)source[1])[i] = (float)(i % 7) - 3.0F;
+        value[i]                           = (float)(i % 5);
+    }
+    ddp_tree_average((ddp_isa_t)_i, &program, value, 0.25F, 4, BLOCKS);
+    for (size_t i = 0; i < FLOATS; i++) {
+        const float sum = 2.0F * (float)(i % 13) + (float)(i % 7) - 3.0F;
+
+        ck_assert(value[i] == 0.75F * (float)(i % 5) + 0.25F * (sum / 4.0F));
+    }
+    ddp_tree_average((ddp_isa_t)_i, &program, value, 1.0F, 1, BLOCKS);
+    for (size_t i = 0; i < FLOATS; i++) {
+        ck_assert(value[i] == 2.0F * (float)(i % 13) + (float)(i % 7) - 3.0F);
+    }
+    ddp_tree_average((ddp_isa_t)_i, &nothing, value, 0.5F, 3, BLOCKS);
+    ck_assert(value[1] == 0.5F * (2.0F + 1.0F - 3.0F) && value[2] == 0.5F * (4.0F + 2.0F - 3.0F));
+    ddp_tree_average((ddp_isa_t)_i, &nothing, NULL, 0.5F, 3, 0);
+    fixture_free(value);
+    fixture_free((void *)(uintptr_t)source[0]);
+    fixture_free((void *)(uintptr_t)source[1]);
+}
+END_TEST
+
+/* torch.nn.BatchNorm2d(momentum=0.1): 0.9 * running + 0.1 * batch, batch after batch; here in float64. */
+START_TEST(a_running_average_follows_its_recurrence)
+{
+    const float             *source[1] = {fixture_random(FLOATS, 9, 3.0F)};
+    const ddp_tree_program_t program   = {.op = one_source, .length = 1, .source = source};
+    float                   *value     = fixture_new(FLOATS);
+
+    memset(value, 0, FLOATS * sizeof(*value));
+    for (int n = 0; n < 5; n++) {
+        ddp_tree_average((ddp_isa_t)_i, &program, value, 0.1F, 3, BLOCKS);
+    }
+    for (size_t i = 0; i < FLOATS; i++) { /* the momentum is a float32: 0.1 has an error of 1.5e-8 */
+        const double wanted = (double)source[0][i] / 3.0 * (1.0 - pow(0.9, 5.0));
+
+        ck_assert(fabs((double)value[i] - wanted) <= 1e-6 * fabs(wanted));
+    }
+    fixture_free(value);
+    fixture_free((void *)(uintptr_t)source[0]);
+}
+END_TEST
+
 START_TEST(slots_have_the_names_of_pytorch)
 {
     ck_assert_uint_eq(ddp_optim_slots(&configs[0]), 2);
@@ -315,6 +370,8 @@ int main(void)
     tcase_add_loop_test(updates, instruction_sets_agree_within_rounding, 0, fixture_isas());
     tcase_add_loop_test(updates, an_empty_program_is_a_gradient_of_zero, 0, fixture_isas());
     tcase_add_loop_test(updates, a_gradient_that_is_not_finite_is_not_hidden, 0, fixture_isas());
+    tcase_add_loop_test(updates, a_running_average_is_exact_where_its_closed_form_is, 0, fixture_isas());
+    tcase_add_loop_test(updates, a_running_average_follows_its_recurrence, 0, fixture_isas());
     suite_add_tcase(suite, updates);
     return ddp_test_run(suite);
 }

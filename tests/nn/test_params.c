@@ -68,6 +68,84 @@ START_TEST(wrong_parameters_are_refused_by_name)
 }
 END_TEST
 
+START_TEST(running_averages_lie_among_the_parameters_but_do_not_count)
+{
+    ddp_params_t *params  = NULL;
+    const size_t  shape[] = {10, 20};
+    size_t        index   = 0;
+
+    ck_assert_int_eq(ddp_params_create(&params), DDP_OK);
+    ck_assert_int_eq(ddp_params_add(params, "bn.weight", 1, shape, zero, &index), DDP_OK);
+    ck_assert_int_eq(ddp_params_add_average(params, "bn.running_mean", 1, shape, zero, 0.1F, &index), DDP_OK);
+    ck_assert_uint_eq(index, 1);
+    ck_assert_int_eq(ddp_params_add_average(params, "bn.running_mean", 1, shape, zero, 0.1F, &index),
+                     DDP_ERR_INVALID_ARG);
+    ck_assert_int_eq(ddp_params_add_average(params, "bn.running_var", 1, shape, zero, 1.5F, &index),
+                     DDP_ERR_INVALID_ARG);
+    ck_assert_str_eq(ddp_error_line(), "running average 'bn.running_var': momentum 1.5 is not in [0, 1]");
+    ck_assert_int_eq(ddp_params_add_average(params, "bn.running_var", 1, shape, zero, NAN, &index),
+                     DDP_ERR_INVALID_ARG);
+    ck_assert_int_eq(ddp_params_finish(params), DDP_OK);
+    ck_assert_uint_eq(ddp_params_count(params), 2);
+    ck_assert_uint_eq(ddp_params_elements(params), 10);
+    ck_assert_uint_eq(ddp_params_total(params), 512);
+    ck_assert_int_eq(ddp_params_descs(params)[0].role, DDP_TENSOR_PARAMETER);
+    ck_assert_int_eq(ddp_params_descs(params)[1].role, DDP_TENSOR_AVERAGE);
+    ck_assert(ddp_params_descs(params)[1].momentum == 0.1F);
+    ck_assert(ddp_params_is_trained(params, 0) && !ddp_params_is_trained(params, 1));
+    ddp_params_destroy(&params);
+}
+END_TEST
+
+START_TEST(matrices_decay_and_vectors_do_not)
+{
+    ddp_params_t *params  = NULL;
+    const size_t  shape[] = {3, 2, 1, 1};
+    size_t        index;
+
+    ck_assert_int_eq(ddp_params_create(&params), DDP_OK);
+    ck_assert_int_eq(ddp_params_add(params, "conv", 4, shape, zero, &index), DDP_OK);
+    ck_assert_int_eq(ddp_params_add(params, "bias", 1, shape, zero, &index), DDP_OK);
+    ck_assert_int_eq(ddp_params_add(params, "linear", 2, shape, zero, &index), DDP_OK);
+    ck_assert(!ddp_params_descs(params)[1].no_decay);
+    ddp_params_decay_matrices(params);
+    ck_assert(!ddp_params_descs(params)[0].no_decay && !ddp_params_descs(params)[2].no_decay);
+    ck_assert(ddp_params_descs(params)[1].no_decay);
+    ddp_params_destroy(&params);
+}
+END_TEST
+
+START_TEST(patterns_freeze_parameters_by_name)
+{
+    static const char *const names[] = {"conv1.weight", "conv1.bias", "conv10.weight", "fc.weight"};
+    ddp_params_t            *params  = NULL;
+    const size_t             shape[] = {3};
+    size_t                   index;
+    size_t                   count = 77;
+
+    ck_assert_int_eq(ddp_params_create(&params), DDP_OK);
+    for (size_t i = 0; i < 4; i++) {
+        ck_assert_int_eq(ddp_params_add(params, names[i], 1, shape, zero, &index), DDP_OK);
+    }
+    ck_assert_int_eq(ddp_params_add_average(params, "conv1.running_mean", 1, shape, zero, 0.1F, &index),
+                     DDP_OK);
+    ck_assert_int_eq(ddp_params_freeze(params, "", &count), DDP_ERR_INVALID_ARG);
+    ck_assert_int_eq(ddp_params_freeze(params, NULL, &count), DDP_ERR_INVALID_ARG);
+    ck_assert_uint_eq(count, 77);
+    ck_assert_int_eq(ddp_params_freeze(params, "conv2.*", &count), DDP_OK);
+    ck_assert_uint_eq(count, 0);
+    ck_assert_int_eq(ddp_params_freeze(params, "conv1.*", &count), DDP_OK);
+    ck_assert_uint_eq(count, 2);
+    ck_assert(!ddp_params_is_trained(params, 0) && !ddp_params_is_trained(params, 1));
+    ck_assert(ddp_params_is_trained(params, 2) && ddp_params_is_trained(params, 3));
+    ck_assert(!ddp_params_descs(params)[4].frozen);
+    ck_assert_uint_eq(ddp_params_elements(params), 12);
+    ck_assert_int_eq(ddp_params_freeze(params, "*weight", &count), DDP_OK);
+    ck_assert_uint_eq(count, 3);
+    ddp_params_destroy(&params);
+}
+END_TEST
+
 START_TEST(binding_keeps_what_is_not_given)
 {
     ddp_params_t *params  = NULL;
@@ -191,6 +269,9 @@ int main(void)
 
     tcase_add_test(tcase, parameters_keep_copies_of_their_names_in_registration_order);
     tcase_add_test(tcase, wrong_parameters_are_refused_by_name);
+    tcase_add_test(tcase, running_averages_lie_among_the_parameters_but_do_not_count);
+    tcase_add_test(tcase, matrices_decay_and_vectors_do_not);
+    tcase_add_test(tcase, patterns_freeze_parameters_by_name);
     tcase_add_test(tcase, binding_keeps_what_is_not_given);
     tcase_add_test(tcase, initial_values_fill_their_range_evenly_and_leave_padding_zero);
     tcase_add_test(tcase, initial_values_depend_on_seed_and_index_only);
