@@ -22,21 +22,28 @@
 /** Longest path or text value, with its final 0. */
 #define DDP_CONFIG_TEXT_SIZE 384
 
-/** Beyond the kinds of io/dataset.h and ddp/reducer.h: not chosen yet (ddp_config_resolve() does). */
-#define DDP_CONFIG_DATA_AUTO      6
+/** Beyond the kinds of io/dataset.h: token shards and text (io/tokens.h). */
+#define DDP_CONFIG_DATA_TOKENS 6
+#define DDP_CONFIG_DATA_TEXT   7
+/** Not chosen yet (ddp_config_resolve() does); the last of each enum. */
+#define DDP_CONFIG_DATA_AUTO      8
+#define DDP_CONFIG_FORMAT_AUTO    3 /* behind ddp_tokens_format_t, whose text is data.kind text */
 #define DDP_CONFIG_REDUCTION_AUTO 2
 
 typedef struct ddp_config {
     struct {
-        int    kind; /* ddp_model_kind_t */
-        size_t n_hidden;
-        size_t hidden[DDP_MLP_MAX_HIDDEN];
-        double dropout;
-        int    conv; /* ddp_conv_algo_t */
+        int      kind; /* ddp_model_kind_t */
+        size_t   n_hidden;
+        size_t   hidden[DDP_MLP_MAX_HIDDEN];
+        double   dropout;
+        int      conv; /* ddp_conv_algo_t */
+        int      preset;
+        uint64_t layers, heads, channels, context, vocab; /* 0: not chosen yet, or no gpt2 */
     } model;
     struct {
-        int      kind; /* ddp_data_kind_t or DDP_CONFIG_DATA_AUTO */
-        char     path[DDP_CONFIG_TEXT_SIZE];
+        int      kind; /* ddp_data_kind_t or DDP_CONFIG_DATA_... */
+        char     path[DDP_CONFIG_TEXT_SIZE], test_path[DDP_CONFIG_TEXT_SIZE];
+        int      format; /* ddp_tokens_format_t or DDP_CONFIG_FORMAT_AUTO */
         uint64_t samples, test_samples, seed;
         int      augment; /* ddp_augment_t */
         char     images[DDP_CONFIG_TEXT_SIZE], labels[DDP_CONFIG_TEXT_SIZE];
@@ -100,10 +107,15 @@ ddp_status_t ddp_config_unknown(const char *section, const char *name);
 ddp_status_t ddp_config_load(ddp_config_t *config, const char *path) DDP_NODISCARD;
 
 /**
- * Choose what was left to the program; depends on the configuration and the data found, never on the ranks.
+ * Choose what was left to the program, and refuse what does not go together; depends on the configuration and
+ * the data found, never on the ranks. Looks at the first token file, if there is one.
  * @param [in] fashion_mnist_found  data.kind auto takes Fashion-MNIST, else shapes
+ * @return DDP_ERR_CONFIG, or that of ddp_tokens_detect()
  */
 ddp_status_t ddp_config_resolve(ddp_config_t *config, bool fashion_mnist_found) DDP_NODISCARD;
+
+/** The data of a resolved configuration is tokens, not pictures. */
+bool ddp_config_is_tokens(const ddp_config_t *config);
 
 /** V: logical micro-batches of a batch, ceil(batch / micro_batch). Resolved configurations only. */
 size_t ddp_config_micro_batches(const ddp_config_t *config);

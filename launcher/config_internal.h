@@ -26,7 +26,7 @@ typedef struct ddp_key {
     bool           is_auto; /* "auto" may stand for a number: stored as 0 */
     const char    *choices; /* KEY_CHOICE: "mlp|cnn", in the order of the enum */
     const char    *unit;
-    const char    *only; /* "optimizer.kind=adamw": has an effect with that only; NULL: always */
+    const char    *only; /* "data.kind=tokens|text": has an effect with these only; NULL: always */
     const char    *help;
 } ddp_key_t;
 

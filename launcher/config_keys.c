@@ -11,6 +11,14 @@
     {                                                                                                        \
 #section, #name, KEY_REAL, AT(section.name), value, min, max, false, false, NULL, unit, only, help   \
     }
+#define AUTO(section, name, max, unit, only, help)                                                           \
+    {                                                                                                        \
+#section, #name, KEY_COUNT, AT(section.name), "auto", 1, max, false, true, NULL, unit, only, help    \
+    }
+#define TEXT(section, name, value, only, help)                                                               \
+    {                                                                                                        \
+#section, #name, KEY_TEXT, AT(section.name), value, 0, 0, false, false, NULL, "", only, help         \
+    }
 #define FRACTION(section, name, value, only, help)                                                           \
     {                                                                                                        \
 #section, #name, KEY_REAL, AT(section.name), value, 0, 1, true, false, NULL, "", only, help          \
@@ -21,23 +29,43 @@
     }
 
 /* The table. Choices stand in the order of their enums: nn/model.h, kernels/ops.h, io/dataset.h,
- * kernels/optim.h, nn/schedule.h, ddp/reducer.h. */
+ * io/tokens.h, kernels/optim.h, nn/schedule.h, ddp/reducer.h. */
 const ddp_key_t ddp_keys[] = {
-    CHOICE(model, kind, "cnn", "mlp|cnn", NULL,
-           "cnn: two 3x3 convolutions and two full layers; mlp: full layers"),
+    CHOICE(
+        model, kind, "cnn", "mlp|cnn|gpt2", NULL,
+        "of pictures: cnn (two 3x3 convolutions and two full layers) or mlp (full layers); of tokens: gpt2"),
     {"model", "hidden", KEY_SIZES, AT(model.hidden), "[512, 512]", 1, 65536, false, false, NULL, "",
      "model.kind=mlp", "widths of the hidden layers, at most 16"},
     FRACTION(model, dropout, "0", NULL, "share of activations dropped in training"),
     CHOICE(
-        model, conv, "auto", "auto|direct|winograd2|winograd4", NULL,
+        model, conv, "auto", "auto|direct|winograd2|winograd4", "model.kind=cnn",
         "3x3 convolutions of stride 1 with at least 16 channels: direct, or by Winograd in tiles of 2x2 or "
         "4x4, with 2.25 or 4 times fewer multiplications; auto: 4x4 where it saves half of them"),
 
-    CHOICE(data, kind, "auto", "fashion-mnist|idx|shapes|cifar10|cifar100|hdf5|auto", NULL,
-           "auto: idx where path is set, else fashion-mnist where it is installed, else shapes (drawn)"),
-    {"data", "path", KEY_TEXT, AT(data.path), "\"\"", 0, 0, false, false, NULL, "", NULL,
-     "folder with the four IDX files (.gz or not), or with CIFAR's .bin files; the HDF5 file; empty: "
-     "/usr/share/datasets/fashion-mnist"},
+    CHOICE(model, preset, "none", "none|124m|355m|774m|1558m|small|tiny", "model.kind=gpt2",
+           "what of the next five is not stated: GPT-2's four sizes, small (4 layers, 4 heads, 256 channels, "
+           "context 256) or tiny (2, 2, 64, 32); none: as small"),
+    AUTO(model, layers, 96, "", "model.kind=gpt2", "blocks of attention and mlp; auto: of the preset"),
+    AUTO(model, heads, 65536, "", "model.kind=gpt2", "of attention; auto: of the preset"),
+    AUTO(model, channels, 65536, "", "model.kind=gpt2",
+         "values of a token, a multiple of heads; auto: of the preset"),
+    AUTO(model, context, 1 << 20, "tokens", "model.kind=gpt2",
+         "of a sequence, which is a sample; auto: of the preset"),
+    AUTO(model, vocab, 1 << 24, "tokens", "model.kind=gpt2",
+         "there are; auto: 256 (bytes) for text, else 50257, GPT-2's"),
+
+    CHOICE(data, kind, "auto", "fashion-mnist|idx|shapes|cifar10|cifar100|hdf5|tokens|text|auto", NULL,
+           "auto: for pictures idx where path is set, else fashion-mnist where it is installed, else shapes "
+           "(drawn); for gpt2 tokens where path is such a file by its first bytes or name, else text (each "
+           "byte a token)"),
+    TEXT(data, path, "\"\"", NULL,
+         "folder with the four IDX files (.gz or not), or with CIFAR's .bin files; the HDF5 file; text or "
+         "token shards, a file or a pattern such as data/*.bin; empty: /usr/share/datasets/fashion-mnist"),
+    TEXT(data, test_path, "\"\"", "data.kind=tokens|text",
+         "file or pattern of the test sequences; empty: val_fraction decides"),
+    CHOICE(data, format, "auto", "llmc|uint16|uint32|auto", "data.kind=tokens",
+           "llmc: shards of llm.c; others: numbers and nothing else. auto: llmc by the first bytes, else by "
+           "the name: .bin .u16 .uint16, .u32 .uint32"),
     COUNT(data, samples, "0", 0, DDP_KEY_MANY, "samples", NULL, "training samples; 0: all (shapes: 20000)"),
     COUNT(data, test_samples, "0", 0, DDP_KEY_MANY, "samples", NULL, "test samples; 0: all (shapes: 4000)"),
     COUNT(data, seed, "1", 0, DDP_KEY_MANY, "", "data.kind=shapes", "of the drawn pictures"),
@@ -45,25 +73,24 @@ const ddp_key_t ddp_keys[] = {
            "training pictures; pad-crop-flip: moved by up to 4 pixels, mirrored or not; drawn for each "
            "sample and "
            "epoch"),
-    {"data", "images", KEY_TEXT, AT(data.images), "images", 0, 0, false, false, NULL, "", "data.kind=hdf5",
-     "data set [samples, height, width], [samples, height, width, channels] or [samples, features], uint8 or "
-     "float32"},
-    {"data", "labels", KEY_TEXT, AT(data.labels), "labels", 0, 0, false, false, NULL, "", "data.kind=hdf5",
-     "data set [samples] of integers"},
-    {"data", "test_images", KEY_TEXT, AT(data.test_images), "\"\"", 0, 0, false, false, NULL, "",
-     "data.kind=hdf5", "data set of the test samples; empty: val_fraction decides"},
-    {"data", "test_labels", KEY_TEXT, AT(data.test_labels), "\"\"", 0, 0, false, false, NULL, "",
-     "data.kind=hdf5", "their labels"},
-    FRACTION(data, val_fraction, "0.1", "data.kind=hdf5",
-             "the last samples of the file, this share of them, are the test samples"),
+    TEXT(data, images, "images", "data.kind=hdf5",
+         "data set [samples, height, width], [samples, height, width, channels] or [samples, features], "
+         "uint8 or float32"),
+    TEXT(data, labels, "labels", "data.kind=hdf5", "data set [samples] of integers"),
+    TEXT(data, test_images, "\"\"", "data.kind=hdf5",
+         "data set of the test samples; empty: val_fraction decides"),
+    TEXT(data, test_labels, "\"\"", "data.kind=hdf5", "their labels"),
+    FRACTION(data, val_fraction, "0.1", "data.kind=hdf5|tokens|text",
+             "the last samples of the data, this share of them, are the test samples"),
 
     COUNT(train, epochs, "3", 1, 1e6, "epochs", NULL, "passes over the training samples"),
     COUNT(train, steps, "0", 0, DDP_KEY_MANY, "steps", NULL, "stop after so many steps; 0: epochs decides"),
-    COUNT(train, batch, "128", 1, 1 << 24, "samples", NULL, "samples of one step, over all ranks together"),
-    {"train", "micro_batch", KEY_COUNT, AT(train.micro_batch), "auto", 1, 1 << 24, false, true, NULL,
-     "samples", NULL,
-     "samples a rank takes through the model at a time; auto: a 16th of batch, at most 64. Results depend on "
-     "it, not on the number of ranks; ranks <= batch / micro_batch"},
+    COUNT(train, batch, "128", 1, 1 << 24, "samples", NULL,
+          "samples (gpt2: sequences) of one step, over all ranks together"),
+    AUTO(
+        train, micro_batch, 1 << 24, "samples", NULL,
+        "samples a rank takes through the model at a time; auto: a 16th of batch, at most 64. Results depend "
+        "on it, not on the number of ranks; ranks <= batch / micro_batch"),
     COUNT(train, seed, "1", 0, DDP_KEY_MANY, "", NULL, "of initial weights, sample order and dropout"),
     COUNT(train, log_every, "50", 1, DDP_KEY_MANY, "steps", NULL,
           "between two step events and progress lines"),

@@ -3,6 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* `word` is one of "a|b|c". */
+static bool is_among(const char *word, const char *words)
+{
+    const size_t length = strlen(word);
+
+    for (const char *at = words; at != NULL; at = strchr(at, '|')) {
+        at += *at == '|' ? 1 : 0;
+        if (strcspn(at, "|") == length && strncmp(at, word, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size_t size)
 {
     const ddp_key_t *key = &ddp_keys[i];
@@ -10,7 +24,7 @@ bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size
     char             mine[DDP_CONFIG_TEXT_SIZE];
     char             other[DDP_CONFIG_TEXT_SIZE];
     char             section[32];
-    const char      *equals;
+    const char      *kinds;
 
     if (key->only == NULL) {
         return false;
@@ -22,13 +36,13 @@ bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size
         return false;
     }
     snprintf(section, sizeof(section), "%.*s", (int)strcspn(key->only, "."), key->only);
-    equals = strchr(key->only, '=');
+    kinds = strchr(key->only, '=') + 1;
     ddp_config_value(config, ddp_config_find(section, "kind"), other, sizeof(other));
-    if (strcmp(other, equals + 1) == 0) {
+    if (is_among(other, kinds)) {
         return false;
     }
     snprintf(text, size, "%s.%s %s has no effect: it belongs to %s.kind %s, and this run has %s",
-             key->section, key->name, mine, section, equals + 1, other);
+             key->section, key->name, mine, section, kinds, other);
     return true;
 }
 

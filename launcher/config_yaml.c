@@ -10,7 +10,7 @@
 #include "launcher/config.h"
 
 #define FILE_LIMIT ((size_t)1 << 20)
-#define MAX_KEYS   64
+#define MAX_KEYS   128
 
 /* libcyaml reads every value as text; its type is checked by the same parsers as --set. Slot i is key i. */
 typedef struct slot {

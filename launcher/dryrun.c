@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "launcher/run.h"
 
-#define MAX_LAYERS 64
+#define MAX_LAYERS 128
 #define MIB        1048576.0
 
 static void shape_text(const ddp_layer_info_t *layer, char *text, size_t size)
@@ -45,11 +45,15 @@ static size_t print_model(const ddp_run_t *run)
 
 static void print_run(const ddp_run_t *run)
 {
-    const ddp_dataset_info_t *info = ddp_dataset_info(run->train);
+    const ddp_data_info_t *data = &run->data;
 
     printf("\n# run\n");
-    printf("data %s: %zu samples, %zu for the test\n", info->source, info->samples,
-           ddp_dataset_info(run->test)->samples);
+    printf("data %s: %zu %s, %zu for the test\n", data->source, data->samples,
+           data->context > 0 ? "sequences" : "samples", data->test_samples);
+    if (data->context > 0) {
+        printf("tokens %.0f, %zu in a sequence, vocabulary %" PRIu64 "\n", data->tokens, data->context,
+               run->config.model.vocab);
+    }
     printf("ranks %d on %d machine%s, instruction set %s\n", ddp_comm_size(run->comm),
            ddp_comm_machines(run->comm), ddp_comm_machines(run->comm) > 1 ? "s" : "", ddp_isa_name(run->isa));
     printf("steps %" PRIu64 ", %" PRIu64 " in an epoch\n", run->total_steps, run->steps_per_epoch);
@@ -81,17 +85,15 @@ out:
 /* An estimate: what a person needs to know is whether it fits. */
 static void print_memory(const ddp_run_t *run, const ddp_reducer_plan_t *plan, size_t layer_floats)
 {
-    const ddp_dataset_info_t *info   = ddp_dataset_info(run->train);
-    const size_t              pixels = info->height * info->width * info->channels;
-    const size_t              micro  = (size_t)run->config.train.micro_batch;
-    const size_t              rows   = micro > DDP_EVAL_CHUNK ? micro : DDP_EVAL_CHUNK;
-    const size_t              ranks  = (size_t)ddp_comm_size(run->comm);
-    const size_t              held   = (ddp_config_micro_batches(&run->config) + ranks - 1) / ranks + 4;
-    const size_t              local  = (size_t)ddp_comm_local_size(run->comm);
-    const double              shared = (double)plan->shared_bytes / MIB;
-    const double data        = (double)(info->memory_bytes + ddp_dataset_info(run->test)->memory_bytes) / MIB;
+    const size_t micro       = (size_t)run->config.train.micro_batch;
+    const size_t rows        = micro > DDP_EVAL_CHUNK ? micro : DDP_EVAL_CHUNK;
+    const size_t ranks       = (size_t)ddp_comm_size(run->comm);
+    const size_t held        = (ddp_config_micro_batches(&run->config) + ranks - 1) / ranks + 4;
+    const size_t local       = (size_t)ddp_comm_local_size(run->comm);
+    const double shared      = (double)plan->shared_bytes / MIB;
+    const double data        = (double)run->data.memory_bytes / MIB;
     const double activations = 2.0 * (double)(layer_floats * rows * sizeof(float)) / MIB;
-    const double loader      = (double)((held * micro + DDP_EVAL_CHUNK) * pixels * sizeof(float)) / MIB;
+    const double loader      = (double)((held * micro + DDP_EVAL_CHUNK) * run->data.sample_bytes) / MIB;
 
     printf("\n# memory of one machine with %zu ranks, MiB, without the program and MPI itself\n", local);
     printf("%-44s %10.1f\n", "parameters, moments and gradients, shared", shared);

@@ -66,9 +66,14 @@ void ddp_event_start(ddp_run_t *run)
     add(event, "machines", ddp_comm_machines(run->comm));
     add_text(event, "device", "cpu");
     add_text(event, "isa", ddp_isa_name(run->isa));
-    add_text(event, "data", ddp_dataset_info(run->train)->source);
-    add(event, "samples", (double)ddp_dataset_info(run->train)->samples);
-    add(event, "test_samples", (double)ddp_dataset_info(run->test)->samples);
+    add_text(event, "data", run->data.source);
+    add(event, "samples", (double)run->data.samples);
+    add(event, "test_samples", (double)run->data.test_samples);
+    if (run->data.context > 0) {
+        add(event, "context", (double)run->data.context);
+        add(event, "vocab", (double)run->config.model.vocab);
+        add(event, "tokens", run->data.tokens);
+    }
     add(event, "parameters", (double)ddp_params_elements(run->params));
     add_plan(event, run);
     add(event, "micro_batches", (double)ddp_config_micro_batches(&run->config));
@@ -96,6 +101,9 @@ void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
     }
     add(event, "step_ms", report->step_ms);
     add(event, "samples_per_s", report->samples_per_s);
+    if (report->tokens_per_s > 0) {
+        add(event, "tokens_per_s", report->tokens_per_s);
+    }
     add(event, "exposed_comm_ms", report->exposed_comm_ms);
     add(event, "comm_ms", report->comm_ms);
     add(event, "data_wait_ms", report->data_wait_ms);
@@ -112,6 +120,9 @@ void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eva
     add(event, "step", (double)step);
     add(event, "epoch", (double)epoch);
     add(event, "loss", result->loss);
+    if (result->perplexity > 0) {
+        add(event, "perplexity", result->perplexity);
+    }
     add(event, "accuracy", result->accuracy);
     add(event, "seconds", result->seconds);
     ddp_metrics_write(run->metrics, event);
@@ -126,7 +137,10 @@ void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
     add(event, "first_step_ms", report->first_step_ms);
     add(event, "peak_rss_mb", report->peak_rss_mb);
     add(event, "pss_mb", report->pss_mb);
-    add(event, "accuracy", report->accuracy);
+    if (report->test.perplexity > 0) {
+        add(event, "perplexity", report->test.perplexity);
+    }
+    add(event, "accuracy", report->test.accuracy);
     add_text(event, "weights", report->weights);
     ddp_metrics_write(run->metrics, event);
 }

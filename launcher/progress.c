@@ -66,7 +66,8 @@ void ddp_progress_text(const ddp_progress_state_t *state, char *text, size_t siz
 {
     char           bar[BAR_WIDTH + 1];
     char           epoch[64];
-    const uint64_t left = state->seconds_left > 0 ? (uint64_t)(state->seconds_left + 0.5) : 0;
+    const uint64_t left      = state->seconds_left > 0 ? (uint64_t)(state->seconds_left + 0.5) : 0;
+    const bool     is_tokens = state->tokens_per_s > 0;
     const size_t   done =
         state->total_steps > 0 ? (size_t)((double)state->step * BAR_WIDTH / (double)state->total_steps) : 0;
 
@@ -79,10 +80,10 @@ void ddp_progress_text(const ddp_progress_state_t *state, char *text, size_t siz
     } else {
         snprintf(epoch, sizeof(epoch), "%" PRIu64, state->epoch);
     }
-    snprintf(text, size, "epoch %s [%s] %3.0f%%  loss %.4f  %.0f samples/s  %" PRIu64 ":%02" PRIu64 " left",
-             epoch, bar,
-             state->total_steps > 0 ? 100.0 * (double)state->step / (double)state->total_steps : 0.0,
-             state->loss, state->samples_per_s, left / 60, left % 60);
+    snprintf(text, size, "epoch %s [%s] %3.0f%%  loss %.4f  %.0f %s/s  %" PRIu64 ":%02" PRIu64 " left", epoch,
+             bar, state->total_steps > 0 ? 100.0 * (double)state->step / (double)state->total_steps : 0.0,
+             state->loss, is_tokens ? state->tokens_per_s : state->samples_per_s,
+             is_tokens ? "tokens" : "samples", left / 60, left % 60);
 }
 
 void ddp_progress_draw(ddp_progress_t *progress, const ddp_progress_state_t *state)

@@ -17,6 +17,7 @@ typedef struct ddp_progress_state {
     uint64_t step, total_steps;
     uint64_t epoch, epochs; /* epoch from 1; epochs 0: not known */
     double   loss, samples_per_s, seconds_left;
+    double   tokens_per_s; /* shown instead of samples_per_s; 0: no tokens */
 } ddp_progress_state_t;
 
 /** Finds out whether stderr ends at a terminal, also behind mpirun (whose ranks always write to a pipe). */

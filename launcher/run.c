@@ -90,40 +90,6 @@ static void say_choices(const ddp_run_t *run)
     }
 }
 
-static ddp_status_t open_data(const ddp_run_t *run, ddp_split_t split, ddp_dataset_t **dataset_p)
-{
-    ddp_dataset_params_t params   = DDP_DATASET_PARAMS_INIT;
-    const bool           is_train = split == DDP_SPLIT_TRAIN;
-
-    params.kind    = (ddp_data_kind_t)run->config.data.kind;
-    params.path    = run->config.data.path[0] != '\0' ? run->config.data.path : NULL;
-    params.split   = split;
-    params.seed    = run->config.data.seed;
-    params.samples = (size_t)(is_train ? run->config.data.samples : run->config.data.test_samples);
-    if (params.kind == DDP_DATA_HDF5) {
-        const bool is_apart = run->config.data.test_images[0] != '\0';
-
-        params.images       = is_apart && !is_train ? run->config.data.test_images : run->config.data.images;
-        params.labels       = is_apart && !is_train ? run->config.data.test_labels : run->config.data.labels;
-        params.val_fraction = is_apart ? 0.0 : run->config.data.val_fraction;
-    }
-    return ddp_dataset_open(&params, dataset_p);
-}
-
-/* Train and test pictures have one size; labels of either set may go up to the larger number of classes. */
-static ddp_status_t check_data(const ddp_run_t *run)
-{
-    const ddp_dataset_info_t *train = ddp_dataset_info(run->train);
-    const ddp_dataset_info_t *test  = ddp_dataset_info(run->test);
-
-    if (train->height != test->height || train->width != test->width || train->channels != test->channels) {
-        return ddp_fail(DDP_ERR_FORMAT, "%s has %zu x %zu x %zu pictures, %s has %zu x %zu x %zu",
-                        train->source, train->height, train->width, train->channels, test->source,
-                        test->height, test->width, test->channels);
-    }
-    return ddp_augment_check((ddp_augment_t)run->config.data.augment, train);
-}
-
 static ddp_status_t agree_isa(ddp_run_t *run)
 {
     ddp_status_t status = DDP_OK;
@@ -146,10 +112,9 @@ out:
 
 static void plan_schedule(ddp_run_t *run)
 {
-    const ddp_config_t *config  = &run->config;
-    const size_t        samples = ddp_dataset_info(run->train)->samples;
+    const ddp_config_t *config = &run->config;
 
-    run->steps_per_epoch = ddp_sampler_batches(samples, (size_t)config->train.batch);
+    run->steps_per_epoch = ddp_sampler_batches(run->data.samples, (size_t)config->train.batch);
     run->total_steps =
         config->train.steps > 0 ? config->train.steps : config->train.epochs * run->steps_per_epoch;
     run->schedule = (ddp_schedule_t){
@@ -164,22 +129,36 @@ static void plan_schedule(ddp_run_t *run)
     };
 }
 
+/* Pictures: their size; labels of either set may go up to the larger number of classes. */
+static void describe_pictures(const ddp_run_t *run, ddp_model_config_t *model)
+{
+    const ddp_dataset_info_t *info = ddp_dataset_info(run->train);
+    const size_t              more = ddp_dataset_info(run->test)->classes;
+
+    model->height   = info->height;
+    model->width    = info->width;
+    model->channels = info->channels;
+    model->classes  = info->classes > more ? info->classes : more;
+}
+
 static ddp_status_t create_model(ddp_run_t *run)
 {
-    ddp_status_t              status = DDP_OK;
-    const ddp_config_t       *config = &run->config;
-    const ddp_dataset_info_t *info   = ddp_dataset_info(run->train);
-    const size_t              more   = ddp_dataset_info(run->test)->classes;
-    ddp_model_config_t        model  = {.kind     = (ddp_model_kind_t)config->model.kind,
-                                        .height   = info->height,
-                                        .width    = info->width,
-                                        .channels = info->channels,
-                                        .classes  = info->classes > more ? info->classes : more,
-                                        .n_hidden = config->model.n_hidden,
-                                        .dropout  = (float)config->model.dropout,
-                                        .conv     = (ddp_conv_algo_t)config->model.conv};
+    ddp_status_t        status = DDP_OK;
+    const ddp_config_t *config = &run->config;
+    ddp_model_config_t  model  = {.kind     = (ddp_model_kind_t)config->model.kind,
+                                  .channels = (size_t)config->model.channels,
+                                  .n_hidden = config->model.n_hidden,
+                                  .dropout  = (float)config->model.dropout,
+                                  .layers   = (size_t)config->model.layers,
+                                  .heads    = (size_t)config->model.heads,
+                                  .context  = (size_t)config->model.context,
+                                  .vocab    = (size_t)config->model.vocab,
+                                  .conv     = (ddp_conv_algo_t)config->model.conv};
 
     memcpy(model.hidden, config->model.hidden, sizeof(model.hidden));
+    if (run->train != NULL) {
+        describe_pictures(run, &model);
+    }
     DDP_TRY(ddp_params_create(&run->params));
     DDP_TRY(ddp_model_create(&model, run->params, &run->model));
 out:
@@ -212,14 +191,7 @@ ddp_status_t ddp_run_prepare(ddp_run_t *run)
     say_choices(run);
     DDP_TRY(agree_isa(run));
 
-    status = open_data(run, DDP_SPLIT_TRAIN, &run->train);
-    if (status == DDP_OK) {
-        status = open_data(run, DDP_SPLIT_TEST, &run->test);
-    }
-    if (status == DDP_OK) {
-        status = check_data(run);
-    }
-    DDP_TRY(ddp_comm_agree(run->comm, status));
+    DDP_TRY(ddp_comm_agree(run->comm, ddp_data_open(run)));
     plan_schedule(run);
     status = ddp_schedule_check(&run->schedule);
     if (status == DDP_OK) {
@@ -270,8 +242,7 @@ void ddp_run_teardown(ddp_run_t *run)
     ddp_trainer_destroy(&run->trainer);
     ddp_model_destroy(&run->model);
     ddp_params_destroy(&run->params);
-    ddp_dataset_close(&run->train);
-    ddp_dataset_close(&run->test);
+    ddp_data_close(run);
     ddp_stream_destroy(&run->compute);
     ddp_device_destroy(&run->device);
     run->spoken = NULL; /* memory of the communicator */

@@ -15,6 +15,7 @@
 #include "io/loader.h"
 #include "io/metrics.h"
 #include "io/sampler.h"
+#include "io/tokens.h"
 #include "kernels/device.h"
 #include "launcher/config.h"
 #include "launcher/launch.h"
@@ -24,15 +25,28 @@
 #include "nn/tape.h"
 
 #define DDP_RUN_FOLDER_SIZE 4096
-/** Samples of one evaluation chunk: fixed, so that sums do not depend on the number of ranks. */
-#define DDP_EVAL_CHUNK 64
+/** An evaluation chunk has so many samples, of sequences fewer: as many as hold this many tokens. It belongs
+ * to the configuration, so that sums do not depend on the number of ranks. */
+#define DDP_EVAL_CHUNK  64
+#define DDP_EVAL_TOKENS 1024
 
 /** The label to ignore: one that no data set has, so every sample counts. */
 #define DDP_RUN_NO_LABEL (-100)
 
+/** What pictures and tokens have in common. */
+typedef struct ddp_data_info {
+    const char *source; /* of the training samples, for the user; borrowed */
+    size_t      samples, test_samples;
+    size_t      sample_bytes; /* of one sample in a micro-batch, without its label */
+    size_t      memory_bytes; /* decoded, in the shared memory of a machine; mapped files are not counted */
+    size_t      context;      /* tokens of a sample; 0: pictures */
+    double      tokens, test_tokens; /* of the files */
+} ddp_data_info_t;
+
 typedef struct ddp_eval_result {
-    double loss; /* mean over the test samples */
-    double accuracy;
+    double loss;       /* mean over the test samples, or over their tokens */
+    double accuracy;   /* share of them that the largest logit tells */
+    double perplexity; /* exp(loss); of tokens only, else 0 */
     double seconds;
 } ddp_eval_result_t;
 
@@ -41,8 +55,9 @@ typedef struct ddp_eval {
     size_t            chunks;       /* of the test set */
     size_t            first, count; /* chunks of this rank */
     size_t            most;         /* chunks of the rank that has most */
-    float            *images;       /* owned, [DDP_EVAL_CHUNK, height, width, channels], aligned */
-    int32_t          *labels;       /* owned, [DDP_EVAL_CHUNK] */
+    size_t            rows;         /* samples of a chunk, at most DDP_EVAL_CHUNK */
+    void             *x;            /* owned, aligned: [rows] images, float, or sequences, int32 */
+    int32_t          *y;            /* owned: labels [rows] or targets [rows, context] */
     ddp_loss_stats_t *mine;         /* owned, [most] */
     ddp_loss_stats_t *all;          /* owned, [ranks, most] */
 } ddp_eval_t;
@@ -62,20 +77,22 @@ typedef struct ddp_run {
     bool            is_training;
     bool            is_data_chosen; /* data.kind was auto */
 
-    ddp_comm_t    *comm;   /* owned, as all that follows */
-    _Atomic int   *spoken; /* in shared memory of the machine: somebody has said why the run ends */
-    ddp_isa_t      isa;
-    ddp_device_t  *device;
-    ddp_stream_t  *compute;
-    ddp_dataset_t *train, *test;
-    ddp_params_t  *params;
-    ddp_model_t   *model;
-    ddp_trainer_t *trainer;
-    ddp_tape_t    *tape;    /* borrowed from trainer */
-    ddp_reducer_t *reducer; /* borrowed from trainer */
-    ddp_loader_t  *loader;
-    size_t         held; /* micro-batches of the loader that the running step still reads */
-    ddp_eval_t     eval;
+    ddp_comm_t     *comm;   /* owned, as all that follows */
+    _Atomic int    *spoken; /* in shared memory of the machine: somebody has said why the run ends */
+    ddp_isa_t       isa;
+    ddp_device_t   *device;
+    ddp_stream_t   *compute;
+    ddp_dataset_t  *train, *test; /* pictures, else NULL */
+    ddp_tokens_t   *train_tokens, *test_tokens;
+    ddp_data_info_t data; /* of either */
+    ddp_params_t   *params;
+    ddp_model_t    *model;
+    ddp_trainer_t  *trainer;
+    ddp_tape_t     *tape;    /* borrowed from trainer */
+    ddp_reducer_t  *reducer; /* borrowed from trainer */
+    ddp_loader_t   *loader;
+    size_t          held; /* micro-batches of the loader that the running step still reads */
+    ddp_eval_t      eval;
 
     ddp_metrics_t *metrics; /* rank 0 */
     char           folder[DDP_RUN_FOLDER_SIZE];
@@ -100,6 +117,14 @@ ddp_status_t ddp_run_setup(ddp_run_t *run) DDP_NODISCARD;
 ddp_status_t ddp_run_command(ddp_run_t *run, ddp_status_t early) DDP_NODISCARD;
 /** Local: frees everything, in any state. */
 void ddp_run_teardown(ddp_run_t *run);
+/** Open and check the data and fill run->data. Local. */
+ddp_status_t ddp_data_open(ddp_run_t *run) DDP_NODISCARD;
+/** Bring decoded samples into memory, once for each machine, and check that all machines have the same data.
+ * Collective. */
+ddp_status_t ddp_data_load(ddp_run_t *run) DDP_NODISCARD;
+/** One log line. */
+void ddp_data_say(const ddp_run_t *run);
+void ddp_data_close(ddp_run_t *run);
 /** ddp_comm_shared(), and an error on one machine is one on all. Collective. */
 ddp_status_t ddp_run_shared(const ddp_run_t *run, const char *label, size_t bytes,
                             void **memory_p) DDP_NODISCARD;
@@ -118,8 +143,8 @@ ddp_status_t ddp_run_dry(ddp_run_t *run) DDP_NODISCARD;
 ddp_status_t ddp_eval_create(ddp_run_t *run) DDP_NODISCARD;
 void         ddp_eval_destroy(ddp_eval_t *eval);
 /**
- * Loss and accuracy on all test samples. Collective. The ranks share the chunks; sums are taken in chunk
- * order, so all ranks get the same bits for any number of ranks.
+ * Loss and accuracy on all test samples, of tokens with each token counted. Collective. The ranks share the
+ * chunks; sums are taken in chunk order, so all ranks get the same bits for any number of ranks.
  */
 ddp_status_t ddp_eval_run(ddp_run_t *run, ddp_eval_result_t *result_p) DDP_NODISCARD;
 
@@ -129,7 +154,8 @@ typedef struct ddp_step_report {
     uint64_t epoch;
     double   loss, lr, grad_norm; /* grad_norm NaN: not computed */
     double   step_ms, samples_per_s, exposed_comm_ms, comm_ms, data_wait_ms;
-    uint64_t skipped; /* steps since the last event that were not finite */
+    double   tokens_per_s; /* 0: pictures */
+    uint64_t skipped;      /* steps since the last event that were not finite */
 } ddp_step_report_t;
 
 /** Lines of metrics.jsonl. Rank 0 only; no memory means no line. */
@@ -137,12 +163,12 @@ void ddp_event_start(ddp_run_t *run);
 void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report);
 void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eval_result_t *result);
 typedef struct ddp_end_report {
-    uint64_t steps;
-    double   seconds, first_step_ms;
-    double   peak_rss_mb; /* largest of the ranks */
-    double   pss_mb;      /* all ranks together, shared memory counted once */
-    double   accuracy;
-    char     weights[33];
+    uint64_t          steps;
+    double            seconds, first_step_ms;
+    double            peak_rss_mb; /* largest of the ranks */
+    double            pss_mb;      /* all ranks together, shared memory counted once */
+    ddp_eval_result_t test;        /* the last evaluation */
+    char              weights[33];
 } ddp_end_report_t;
 void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report);
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/fault.h"
 #include "base/log.h"
 #include "launcher/cores.h"
 #include "launcher/run.h"
@@ -20,69 +19,6 @@ static ddp_status_t create_device(ddp_run_t *run)
     DDP_TRY(ddp_stream_create(run->device, "compute", &run->compute));
 out:
     return status;
-}
-
-/* One copy for the machine: local rank 0 decodes the training samples while local rank 1 decodes the test
- * samples. */
-static ddp_status_t load_data(ddp_run_t *run)
-{
-    ddp_status_t              status      = DDP_OK;
-    const ddp_dataset_info_t *info        = ddp_dataset_info(run->train);
-    const int                 rank        = ddp_comm_local_rank(run->comm);
-    const int                 test_loader = ddp_comm_local_size(run->comm) > 1 ? 1 : 0;
-    void                     *train       = NULL;
-    void                     *test        = NULL;
-    double                    mean[16]    = {0};
-    double                    std[16]     = {0};
-
-    DDP_TRY(ddp_run_shared(run, "training samples", info->memory_bytes, &train));
-    DDP_TRY(ddp_run_shared(run, "test samples", ddp_dataset_info(run->test)->memory_bytes, &test));
-    status = ddp_fault("data_load", ddp_comm_rank(run->comm));
-    if (status == DDP_OK && rank == 0) {
-        status = ddp_dataset_load(run->train, train);
-    }
-    if (status == DDP_OK && rank == test_loader) {
-        status = ddp_dataset_load(run->test, test);
-    }
-    DDP_TRY(ddp_comm_agree(run->comm, status));
-    if (rank != 0) {
-        status = ddp_dataset_attach(run->train, train);
-    }
-    if (status == DDP_OK && rank != test_loader) {
-        status = ddp_dataset_attach(run->test, test);
-    }
-    if (status == DDP_OK && info->channels > sizeof(mean) / sizeof(mean[0])) {
-        status = ddp_fail(DDP_ERR_UNSUPPORTED, "%s: pictures of %zu channels, at most 16 are supported",
-                          info->source, info->channels);
-    }
-    if (status == DDP_OK) {
-        for (size_t c = 0; c < info->channels; c++) {
-            ddp_dataset_moments(run->train, c, &mean[c], &std[c]);
-        }
-        status = ddp_dataset_set_moments(run->test, mean, std);
-    }
-    DDP_TRY(ddp_comm_agree(run->comm, status));
-out:
-    return status;
-}
-
-/* Machines read their own files: the same number of samples and the same pixels, by their moments. */
-static ddp_status_t check_data_equal(ddp_run_t *run)
-{
-    char        samples[32];
-    char        test_samples[32];
-    char        moments[64];
-    double      mean     = 0;
-    double      std      = 0;
-    ddp_field_t fields[] = {{"number of training samples", samples},
-                            {"number of test samples", test_samples},
-                            {"mean and deviation of the first channel", moments}};
-
-    ddp_dataset_moments(run->train, 0, &mean, &std);
-    snprintf(samples, sizeof(samples), "%zu", ddp_dataset_info(run->train)->samples);
-    snprintf(test_samples, sizeof(test_samples), "%zu", ddp_dataset_info(run->test)->samples);
-    snprintf(moments, sizeof(moments), "%.17g, %.17g", mean, std);
-    return ddp_comm_check_equal(run->comm, fields, sizeof(fields) / sizeof(fields[0]));
 }
 
 static ddp_status_t create_trainer(ddp_run_t *run)
@@ -107,6 +43,7 @@ static ddp_status_t create_loader(ddp_run_t *run)
     ddp_loader_params_t params = DDP_LOADER_PARAMS_INIT;
 
     params.dataset       = run->train;
+    params.tokens        = run->train_tokens;
     params.seed          = run->config.train.seed;
     params.augment       = (ddp_augment_t)run->config.data.augment;
     params.batch         = (size_t)run->config.train.batch;
@@ -167,15 +104,13 @@ static void say_idle_cores(const ddp_run_t *run)
 
 static void say_start(const ddp_run_t *run)
 {
-    const ddp_dataset_info_t *info = ddp_dataset_info(run->train);
-    char                      model[32];
+    char model[32];
 
     if (ddp_comm_rank(run->comm) != 0) {
         return;
     }
     ddp_config_value(&run->config, ddp_config_find("model", "kind"), model, sizeof(model));
-    ddp_log(DDP_LOG_INFO, "data %s, %zu samples, %zu x %zu, %zu classes", info->source, info->samples,
-            info->height, info->width, info->classes);
+    ddp_data_say(run);
     ddp_log(DDP_LOG_INFO, "model %s, %zu parameters; %d rank%s, batch %" PRIu64 " in %zu micro-batches; %s",
             model, ddp_params_elements(run->params), ddp_comm_size(run->comm),
             ddp_comm_size(run->comm) > 1 ? "s" : "", run->config.train.batch,
@@ -189,8 +124,7 @@ ddp_status_t ddp_run_build(ddp_run_t *run)
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(ddp_comm_agree(run->comm, create_device(run)));
-    DDP_TRY(load_data(run));
-    DDP_TRY(check_data_equal(run));
+    DDP_TRY(ddp_data_load(run));
     DDP_TRY(create_trainer(run));
     status = ddp_eval_create(run);
     if (status == DDP_OK) {

@@ -28,16 +28,28 @@ static void window_open(const ddp_run_t *run, window_t *window)
     window->wait_ns  = ddp_loader_wait_ns(run->loader);
 }
 
+static ddp_status_t forward_pictures(ddp_run_t *run, ddp_tape_t *tape, const ddp_micro_batch_t *data,
+                                     ddp_loss_stats_t **stats_p)
+{
+    ddp_status_t              status   = DDP_OK;
+    const ddp_dataset_info_t *info     = ddp_dataset_info(run->train);
+    const size_t              shape[4] = {data->n, info->height, info->width, info->channels};
+    ddp_tensor_t             *x        = NULL;
+    ddp_tensor_t             *logits   = NULL;
+
+    DDP_TRY(ddp_tape_input(tape, data->images, 4, shape, &x));
+    DDP_TRY(ddp_model_forward(run->model, tape, x, &logits));
+    DDP_TRY(ddp_nn_cross_entropy(tape, logits, data->labels, NULL, DDP_RUN_NO_LABEL, stats_p));
+out:
+    return status;
+}
+
 ddp_status_t ddp_run_forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro,
                              ddp_loss_stats_t **stats_p)
 {
-    ddp_status_t              status   = DDP_OK;
-    ddp_run_t                *run      = ctx;
-    const ddp_dataset_info_t *info     = ddp_dataset_info(run->train);
-    const size_t              shape[4] = {micro->n, info->height, info->width, info->channels};
-    ddp_micro_batch_t         data;
-    ddp_tensor_t             *x      = NULL;
-    ddp_tensor_t             *logits = NULL;
+    ddp_status_t      status = DDP_OK;
+    ddp_run_t        *run    = ctx;
+    ddp_micro_batch_t data;
 
     DDP_TRY(ddp_loader_next(run->loader, &data));
     run->held++;
@@ -45,9 +57,12 @@ ddp_status_t ddp_run_forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *mic
                 DDP_ERR_STATE,
                 "the loader gave micro-batch %zu of step %" PRIu64 " instead of %zu of %" PRIu64,
                 data.micro_batch, data.step, micro->micro_batch, micro->step);
-    DDP_TRY(ddp_tape_input(tape, data.images, 4, shape, &x));
-    DDP_TRY(ddp_model_forward(run->model, tape, x, &logits));
-    DDP_TRY(ddp_nn_cross_entropy(tape, logits, data.labels, NULL, DDP_RUN_NO_LABEL, stats_p));
+    if (run->train != NULL) {
+        DDP_TRY(forward_pictures(run, tape, &data, stats_p));
+    } else {
+        DDP_TRY(ddp_model_forward_tokens(run->model, tape, data.inputs, data.targets, data.n,
+                                         run->data.context, stats_p));
+    }
 out:
     return status;
 }
@@ -78,10 +93,11 @@ static void say_step(ddp_run_t *run, const ddp_step_report_t *report)
         snprintf(norm, sizeof(norm), " grad_norm %.4g", report->grad_norm);
     }
     ddp_log(DDP_LOG_INFO,
-            "step %" PRIu64 "/%" PRIu64 " epoch %" PRIu64
-            " loss %.4f lr %.3g%s samples_per_s %.0f eta_s %.0f",
+            "step %" PRIu64 "/%" PRIu64 " epoch %" PRIu64 " loss %.4f lr %.3g%s %s_per_s %.0f eta_s %.0f",
             report->step, run->total_steps, report->epoch, report->loss, report->lr, norm,
-            report->samples_per_s, (double)(run->total_steps - report->step) * report->step_ms / 1e3);
+            report->tokens_per_s > 0 ? "tokens" : "samples",
+            report->tokens_per_s > 0 ? report->tokens_per_s : report->samples_per_s,
+            (double)(run->total_steps - report->step) * report->step_ms / 1e3);
 }
 
 /* Rank 0, after every step: the bar, and every log_every steps (and at the first and last) an event. */
@@ -98,6 +114,7 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
                                    .epochs        = run->config.train.steps > 0 ? 0 : run->config.train.epochs,
                                    .loss          = result->loss,
                                    .samples_per_s = rate,
+                                   .tokens_per_s  = rate * (double)run->data.context,
                                    .seconds_left  = (double)(run->total_steps - done) * passed / n / 1e9};
     ddp_step_report_t    report = {.step            = done,
                                    .epoch           = range->epoch + 1,
@@ -106,6 +123,7 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
                                    .grad_norm       = result->grad_norm,
                                    .step_ms         = passed / n / 1e6,
                                    .samples_per_s   = rate,
+                                   .tokens_per_s    = rate * (double)run->data.context,
                                    .exposed_comm_ms = (double)window->exposed_ns / n / 1e6,
                                    .comm_ms         = (double)window->comm_ns / n / 1e6,
                                    .skipped         = window->skipped};
@@ -119,18 +137,27 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
     }
 }
 
-static ddp_status_t evaluate(ddp_run_t *run, uint64_t done, uint64_t epoch, double *accuracy_p)
+/* " perplexity 12.3" where there is one. */
+static const char *perplexity_text(const ddp_eval_result_t *result, char *text, size_t size)
 {
-    ddp_status_t      status = DDP_OK;
-    ddp_eval_result_t result;
+    text[0] = '\0';
+    if (result->perplexity > 0) {
+        snprintf(text, size, " perplexity %.4g", result->perplexity);
+    }
+    return text;
+}
 
-    DDP_TRY(ddp_eval_run(run, &result));
-    *accuracy_p = result.accuracy;
+static ddp_status_t evaluate(ddp_run_t *run, uint64_t done, uint64_t epoch, ddp_eval_result_t *result)
+{
+    ddp_status_t status = DDP_OK;
+    char         more[48];
+
+    DDP_TRY(ddp_eval_run(run, result));
     if (ddp_comm_rank(run->comm) == 0) {
         ddp_progress_clear(&run->progress);
-        ddp_log(DDP_LOG_INFO, "test epoch %" PRIu64 " step %" PRIu64 " loss %.4f accuracy %.4f", epoch, done,
-                result.loss, result.accuracy);
-        ddp_event_eval(run, done, epoch, &result);
+        ddp_log(DDP_LOG_INFO, "test epoch %" PRIu64 " step %" PRIu64 " loss %.4f%s accuracy %.4f", epoch,
+                done, result->loss, perplexity_text(result, more, sizeof(more)), result->accuracy);
+        ddp_event_eval(run, done, epoch, result);
     }
 out:
     return status;
@@ -152,7 +179,7 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
     window_open(run, &window);
     for (uint64_t step = 0; step < run->total_steps; step++) {
         const ddp_batch_range_t range =
-            ddp_sampler_batch(ddp_dataset_info(run->train)->samples, (size_t)run->config.train.batch, step);
+            ddp_sampler_batch(run->data.samples, (size_t)run->config.train.batch, step);
         ddp_step_result_t result = {0};
 
         DDP_TRY(train_step(run, step, &range, &result));
@@ -170,7 +197,7 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
         if (is_eval_due(run, step + 1)) {
             const int64_t before = ddp_clock_ns();
 
-            DDP_TRY(evaluate(run, step + 1, range.epoch + 1, &end->accuracy));
+            DDP_TRY(evaluate(run, step + 1, range.epoch + 1, &end->test));
             window.start_ns += ddp_clock_ns() - before; /* throughput is that of training */
         }
     }
@@ -231,14 +258,17 @@ out:
 /* Rank 0's last words. */
 static ddp_status_t say_end(ddp_run_t *run, ddp_end_report_t *end)
 {
+    char more[48];
+
     if (ddp_comm_rank(run->comm) != 0) {
         return DDP_OK;
     }
     ddp_reducer_weights_hash(run->reducer, end->weights);
     ddp_event_end(run, end);
     ddp_progress_clear(&run->progress);
-    ddp_log(DDP_LOG_INFO, "done: %" PRIu64 " steps in %.1f s, test accuracy %.4f, %.0f MB, folder %s",
-            end->steps, end->seconds, end->accuracy, end->pss_mb, run->folder);
+    ddp_log(DDP_LOG_INFO, "done: %" PRIu64 " steps in %.1f s, test%s accuracy %.4f, %.0f MB, folder %s",
+            end->steps, end->seconds, perplexity_text(&end->test, more, sizeof(more)), end->test.accuracy,
+            end->pss_mb, run->folder);
     printf("weights %s\n", end->weights);
     if (fflush(stdout) != 0) {
         return ddp_fail(DDP_ERR_IO, "stdout: %s", strerror(errno));

@@ -10,11 +10,6 @@ small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=130
     --set train.micro_batch=8 --set train.steps=6 --set model.kind=mlp --set model.hidden=[24,16]
     --set model.dropout=0.2 --set optimizer.clip_norm=0.25 --log error"
 
-weights()
-{
-    sed -n '$s/^weights //p' out
-}
-
 usage()
 {
     run 0 "$program" --help
@@ -191,15 +186,6 @@ dry()
     holds out '^total .* 421642$'
     ranks 9 2 $small --dry-run
     says 'start at most 8 ranks'
-}
-
-# same NAME ARGUMENT...: the weights are those of the one-rank run in $one.
-same()
-{
-    name=$1
-    if [ "$(weights)" != "$one" ] || [ -z "$one" ]; then
-        fail "$name: weights '$(weights)' instead of '$one'"
-    fi
 }
 
 bits()

@@ -53,3 +53,17 @@ holds()
 {
     grep -q -e "$2" "$1" || { fail "'$2' is not in $1:"; cat "$1"; }
 }
+
+weights()
+{
+    sed -n '$s/^weights //p' out
+}
+
+# same NAME ARGUMENT...: the weights are those of the one-rank run in $one.
+same()
+{
+    name=$1
+    if [ "$(weights)" != "$one" ] || [ -z "$one" ]; then
+        fail "$name: weights '$(weights)' instead of '$one'"
+    fi
+}

@@ -1,0 +1,192 @@
+#include <inttypes.h>
+
+#include "base/error.h"
+#include "io/tokens.h"
+#include "launcher/config_internal.h"
+
+bool ddp_config_is_tokens(const ddp_config_t *config)
+{
+    return config->data.kind == DDP_CONFIG_DATA_TOKENS || config->data.kind == DDP_CONFIG_DATA_TEXT;
+}
+
+static void value_of(const ddp_config_t *config, const char *section, const char *name, char *text,
+                     size_t size)
+{
+    ddp_config_value(config, ddp_config_find(section, name), text, size);
+}
+
+/* data.kind auto. */
+static ddp_status_t choose_data(ddp_config_t *config, bool fashion_mnist_found)
+{
+    const bool          has_path = config->data.path[0] != '\0';
+    ddp_tokens_format_t format   = DDP_TOKENS_TEXT;
+    ddp_status_t        status   = DDP_OK;
+
+    if (config->data.kind != DDP_CONFIG_DATA_AUTO) {
+        goto out;
+    }
+    if (config->model.kind != DDP_MODEL_GPT2) {
+        config->data.kind = has_path              ? DDP_DATA_IDX
+                            : fashion_mnist_found ? DDP_DATA_FASHION_MNIST
+                                                  : DDP_DATA_SHAPES;
+        goto out;
+    }
+    DDP_REQUIRE(has_path, DDP_ERR_CONFIG, "model.kind gpt2 needs data.path: a text, or token shards");
+    DDP_TRY(ddp_tokens_detect(config->data.path, &format));
+    config->data.kind = format == DDP_TOKENS_TEXT ? DDP_CONFIG_DATA_TEXT : DDP_CONFIG_DATA_TOKENS;
+out:
+    return status;
+}
+
+/* What each kind of data needs. */
+static ddp_status_t check_data(const ddp_config_t *config)
+{
+    static const char *const needs[] = {
+        [DDP_DATA_IDX]           = "the folder with the IDX files",
+        [DDP_DATA_CIFAR10]       = "the folder with its .bin files",
+        [DDP_DATA_CIFAR100]      = "the folder with its .bin files",
+        [DDP_DATA_HDF5]          = "the file",
+        [DDP_CONFIG_DATA_TOKENS] = "a file, or a pattern of files",
+        [DDP_CONFIG_DATA_TEXT]   = "a file, or a pattern of files",
+    };
+    const char  *need   = needs[config->data.kind];
+    ddp_status_t status = DDP_OK;
+    char         kind[32];
+
+    value_of(config, "data", "kind", kind, sizeof(kind));
+    DDP_REQUIRE(need == NULL || config->data.path[0] != '\0', DDP_ERR_CONFIG,
+                "data.kind %s needs data.path: %s", kind, need);
+    if (config->data.kind == DDP_DATA_HDF5) {
+        DDP_REQUIRE((config->data.test_images[0] == '\0') == (config->data.test_labels[0] == '\0'),
+                    DDP_ERR_CONFIG, "data.test_images and data.test_labels go together");
+        DDP_REQUIRE(config->data.test_images[0] != '\0' || config->data.val_fraction > 0, DDP_ERR_CONFIG,
+                    "data.val_fraction is 0: no test samples; name them with data.test_images");
+    }
+    if (ddp_config_is_tokens(config)) {
+        DDP_REQUIRE(config->data.test_path[0] != '\0' || config->data.val_fraction > 0, DDP_ERR_CONFIG,
+                    "data.val_fraction is 0: no test sequences; name a file of them with data.test_path");
+        DDP_REQUIRE(config->data.augment == DDP_AUGMENT_NONE, DDP_ERR_CONFIG,
+                    "data.augment changes pictures, but data.kind is %s", kind);
+    }
+out:
+    return status;
+}
+
+static ddp_status_t check_model_with_data(const ddp_config_t *config)
+{
+    const bool   is_gpt2 = config->model.kind == DDP_MODEL_GPT2;
+    ddp_status_t status  = DDP_OK;
+    char         kind[32];
+    char         model[32];
+
+    value_of(config, "data", "kind", kind, sizeof(kind));
+    value_of(config, "model", "kind", model, sizeof(model));
+    DDP_REQUIRE(is_gpt2 || !ddp_config_is_tokens(config), DDP_ERR_CONFIG,
+                "model.kind %s takes pictures, but data.kind is %s: --set model.kind=gpt2", model, kind);
+    DDP_REQUIRE(!is_gpt2 || ddp_config_is_tokens(config), DDP_ERR_CONFIG,
+                "model.kind gpt2 takes tokens, but data.kind is %s: --set data.kind=text, or tokens, and "
+                "data.path",
+                kind);
+out:
+    return status;
+}
+
+static ddp_status_t choose_format(ddp_config_t *config)
+{
+    ddp_tokens_format_t format = DDP_TOKENS_TEXT;
+    ddp_status_t        status = DDP_OK;
+
+    if (config->data.kind != DDP_CONFIG_DATA_TOKENS || config->data.format != DDP_CONFIG_FORMAT_AUTO) {
+        goto out;
+    }
+    DDP_TRY(ddp_tokens_detect(config->data.path, &format));
+    DDP_REQUIRE(format != DDP_TOKENS_TEXT, DDP_ERR_CONFIG,
+                "data.path '%.200s' is no shard of llm.c, and its name does not say what it is: set "
+                "data.format to uint16 or uint32, or data.kind to text",
+                config->data.path);
+    config->data.format = (int)format;
+out:
+    return status;
+}
+
+static void fill(uint64_t *value, size_t preset)
+{
+    if (*value == 0) {
+        *value = preset;
+    }
+}
+
+/* What is not stated comes from the preset; the vocabulary from the data. */
+static ddp_status_t fill_gpt2(ddp_config_t *config)
+{
+    static const char *const names[] = {"gpt2-small", "gpt2-124m",  "gpt2-355m", "gpt2-774m",
+                                        "gpt2-1558m", "gpt2-small", "gpt2-tiny"}; /* by model.preset */
+    ddp_status_t             status  = DDP_OK;
+    ddp_model_config_t       preset;
+    ddp_model_config_t       gpt2;
+
+    if (config->model.kind != DDP_MODEL_GPT2) {
+        goto out;
+    }
+    DDP_TRY(ddp_model_gpt2_preset(names[config->model.preset], &preset));
+    DDP_TRY(ddp_model_gpt2_preset("gpt2-124m", &gpt2));
+    fill(&config->model.layers, preset.layers);
+    fill(&config->model.heads, preset.heads);
+    fill(&config->model.channels, preset.channels);
+    fill(&config->model.context, preset.context);
+    fill(&config->model.vocab, config->data.kind == DDP_CONFIG_DATA_TEXT ? DDP_TOKENS_BYTES : gpt2.vocab);
+out:
+    return status;
+}
+
+ddp_status_t ddp_config_resolve(ddp_config_t *config, bool fashion_mnist_found)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(choose_data(config, fashion_mnist_found));
+    DDP_TRY(check_model_with_data(config));
+    DDP_TRY(check_data(config));
+    DDP_TRY(choose_format(config));
+    DDP_TRY(fill_gpt2(config));
+    if (config->train.micro_batch == 0) {
+        const uint64_t part = (config->train.batch + 15) / 16;
+
+        config->train.micro_batch = part < 64 ? part : 64;
+    }
+    if (config->ddp.reduction == DDP_CONFIG_REDUCTION_AUTO) {
+        config->ddp.reduction = DDP_REDUCTION_EXACT;
+    }
+out:
+    return status;
+}
+
+size_t ddp_config_micro_batches(const ddp_config_t *config)
+{
+    return (size_t)((config->train.batch + config->train.micro_batch - 1) / config->train.micro_batch);
+}
+
+ddp_status_t ddp_config_check_ranks(const ddp_config_t *config, int ranks)
+{
+    const size_t   parts = ddp_config_micro_batches(config);
+    const uint64_t batch = config->train.batch;
+    uint64_t       fits;
+
+    if ((size_t)ranks <= parts) {
+        return DDP_OK;
+    }
+    if ((uint64_t)ranks > batch) {
+        return ddp_fail(DDP_ERR_CONFIG,
+                        "%d ranks, but train.batch %" PRIu64
+                        " makes %zu micro-batches of train.micro_batch %" PRIu64
+                        ": start at most %zu ranks, or set train.batch to %d or more",
+                        ranks, batch, parts, config->train.micro_batch, parts, ranks);
+    }
+    /* the largest m with ceil(batch / m) >= ranks */
+    for (fits = config->train.micro_batch; (batch + fits - 1) / fits < (uint64_t)ranks; fits--) {
+    }
+    return ddp_fail(DDP_ERR_CONFIG,
+                    "%d ranks, but train.batch %" PRIu64
+                    " makes %zu micro-batches of train.micro_batch %" PRIu64
+                    ": start at most %zu ranks, or --set train.micro_batch=%" PRIu64,
+                    ranks, batch, parts, config->train.micro_batch, parts, fits);
+}
