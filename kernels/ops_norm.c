@@ -60,7 +60,6 @@ ddp_status_t ddp_op_batch_norm_backward(ddp_stream_t *stream, const ddp_batch_no
 
     DDP_TRY(ddp_check_call(op, stream, args));
     DDP_TRY(check_shape(op, args->rows, args->c, args->act));
-    DDP_TRY(check_pair(op, "dgamma and dbeta", args->dgamma, args->dbeta));
     DDP_REQUIRE(args->dx == NULL || args->dx != args->dresidual, DDP_ERR_INVALID_ARG,
                 "%s: dx can not be dresidual", op);
     DDP_REQUIRE(args->dx == NULL || args->dx != args->dy || !args->accumulate_dx, DDP_ERR_INVALID_ARG,

@@ -34,7 +34,7 @@ DDP_API ddp_status_t ddp_op_batch_norm(ddp_stream_t *stream, const ddp_batch_nor
 
 /**
  * The gradients, with mean and variance as functions of x. g below is dy, or 0 where RELU gave 0. Any of dx,
- * dresidual, and dgamma with dbeta, may be NULL.
+ * dresidual, dgamma and dbeta may be NULL.
  */
 typedef struct ddp_batch_norm_backward_args {
     const float *x, *dy; /* [rows, c] */

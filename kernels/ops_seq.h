@@ -53,7 +53,7 @@ typedef struct ddp_layer_norm_args {
 } ddp_layer_norm_args_t;
 DDP_API ddp_status_t ddp_op_layer_norm(ddp_stream_t *stream, const ddp_layer_norm_args_t *args) DDP_NODISCARD;
 
-/** Either of dx, and dgamma with dbeta, may be NULL. dx is not dy. */
+/** Any of dx, dgamma and dbeta may be NULL. dx is not dy. */
 typedef struct ddp_layer_norm_backward_args {
     const float *x, *dy; /* [rows, width] */
     size_t       rows, width;

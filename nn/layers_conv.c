@@ -19,10 +19,13 @@ static ddp_status_t conv2d_param_targets(ddp_tape_t *tape, const ddp_node_t *hea
     const ddp_tensor_desc_t *bias            = NULL;
 
     args->dw = ddp_tape_param_grad(tape, head->weight, &args->accumulate_dw);
-    if (head->bias == DDP_NO_PARAM) {
+    if (!ddp_tape_is_trained(tape, head->bias)) {
         return DDP_OK;
     }
     db = ddp_tape_param_grad(tape, head->bias, &accumulate_bias);
+    if (args->dw == NULL) {
+        args->accumulate_dw = accumulate_bias;
+    }
     if (accumulate_bias != args->accumulate_dw) { /* one of the two is shared with another layer, one not */
         bias = &ddp_params_descs(tape->params)[head->bias];
         if (!accumulate_bias) {
@@ -119,7 +122,7 @@ ddp_status_t ddp_nn_conv2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, siz
     y_shape[1] = args.shape.out_h;
     y_shape[2] = args.shape.out_w;
     y_shape[3] = args.shape.out_c;
-    DDP_TRY(ddp_tape_new_tensor(tape, 4, y_shape, true, &y));
+    DDP_TRY(ddp_tape_new_tensor(tape, 4, y_shape, ddp_tape_needs_grad(tape, x, weight, bias), &y));
     DDP_TRY(ddp_tape_scratch(tape, ddp_conv2d_scratch_bytes(ddp_stream_device(tape->stream), &args.shape),
                              &args.scratch));
     args.w    = ddp_params_value(tape->params, weight);

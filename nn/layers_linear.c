@@ -34,9 +34,12 @@ static ddp_status_t linear_param_grads(ddp_tape_t *tape, const linear_node_t *no
                                        .ldc         = node->in,
                                        .precision   = node->precision};
 
-    if (node->head.bias != DDP_NO_PARAM) {
+    if (ddp_tape_is_trained(tape, node->head.bias)) {
         bias.db = ddp_tape_param_grad(tape, node->head.bias, &bias.accumulate);
         DDP_TRY(ddp_op_bias_grad(tape->stream, &bias));
+    }
+    if (!ddp_tape_is_trained(tape, node->head.weight)) {
+        return DDP_OK;
     }
     if (node->in_out) {
         gemm.m   = node->in;
@@ -128,7 +131,7 @@ out:
 
 /** y and, in training, what backward needs of a GELU. */
 static ddp_status_t linear_outputs(ddp_tape_t *tape, const ddp_tensor_t *x, size_t out, ddp_act_t act,
-                                   ddp_tensor_t **y_p, float **pre_activation_p)
+                                   bool needs_grad, ddp_tensor_t **y_p, float **pre_activation_p)
 {
     ddp_status_t status = DDP_OK;
     size_t       shape[DDP_MAX_DIMS];
@@ -136,7 +139,7 @@ static ddp_status_t linear_outputs(ddp_tape_t *tape, const ddp_tensor_t *x, size
 
     memcpy(shape, x->shape, sizeof(shape));
     shape[x->ndim - 1] = out;
-    DDP_TRY(ddp_tape_new_tensor(tape, x->ndim, shape, true, y_p));
+    DDP_TRY(ddp_tape_new_tensor(tape, x->ndim, shape, needs_grad, y_p));
     if ((*y_p)->needs_grad && act != DDP_ACT_NONE && act != DDP_ACT_RELU) {
         DDP_TRY(ddp_tape_take(tape, (*y_p)->count * sizeof(float), &memory));
         *pre_activation_p = memory;
@@ -162,7 +165,8 @@ static ddp_status_t linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, siz
                               .precision   = tape->precision};
 
     DDP_TRY(check_linear(tape, x, weight, bias, in_out, &out));
-    DDP_TRY(linear_outputs(tape, x, out, act, &y, &gemm.pre_activation));
+    DDP_TRY(linear_outputs(tape, x, out, act, ddp_tape_needs_grad(tape, x, weight, bias), &y,
+                           &gemm.pre_activation));
     gemm.n    = out;
     gemm.k    = ddp_tensor_width(x);
     gemm.lda  = gemm.k;

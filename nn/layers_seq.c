@@ -69,7 +69,7 @@ ddp_status_t ddp_nn_embedding(ddp_tape_t *tape, const int32_t *tokens, size_t se
     shape[0] = sequences;
     shape[1] = length;
     shape[2] = args.width;
-    DDP_TRY(ddp_tape_new_tensor(tape, 3, shape, true, &y));
+    DDP_TRY(ddp_tape_new_tensor(tape, 3, shape, ddp_tape_needs_grad(tape, NULL, table, positions), &y));
     args.y = y->data;
     DDP_TRY(ddp_op_embedding(tape->stream, &args));
     DDP_TRY(ddp_tape_record(tape, embedding_backward, sizeof(embedding_node_t), y, table, positions, &head));
@@ -134,7 +134,7 @@ ddp_status_t ddp_nn_layer_norm(ddp_tape_t *tape, ddp_tensor_t *x, size_t gamma, 
 
     DDP_TRY(check_vector(tape, gamma, args.width));
     DDP_TRY(check_vector(tape, beta, args.width));
-    DDP_TRY(ddp_tape_new_tensor(tape, x->ndim, x->shape, true, &y));
+    DDP_TRY(ddp_tape_new_tensor(tape, x->ndim, x->shape, ddp_tape_needs_grad(tape, x, gamma, beta), &y));
     if (y->needs_grad) {
         DDP_TRY(ddp_tape_take(tape, args.rows * sizeof(float), &memory));
         args.mean = memory;
@@ -265,7 +265,8 @@ ddp_status_t ddp_nn_head_cross_entropy(ddp_tape_t *tape, ddp_tensor_t *x, size_t
     args.vocab = w->shape[0];
     DDP_TRY(ddp_tape_keep(tape, sizeof(*args.stats), &memory));
     args.stats = memory;
-    DDP_TRY(ddp_tape_new_view(tape, NULL, 1, shape, true, &y)); /* stands for the loss */
+    /* stands for the loss */
+    DDP_TRY(ddp_tape_new_view(tape, NULL, 1, shape, ddp_tape_needs_grad(tape, x, weight, DDP_NO_PARAM), &y));
     if (y->needs_grad) {
         DDP_TRY(head_gradients(tape, x, weight, &args));
     }

@@ -240,6 +240,25 @@ ddp_status_t ddp_tape_scratch(ddp_tape_t *tape, size_t bytes, void **memory_p)
     return ddp_arena_take(&tape->scratch, bytes, memory_p);
 }
 
+bool ddp_tape_is_trained(const ddp_tape_t *tape, size_t index)
+{
+    return index != DDP_NO_PARAM && ddp_params_is_trained(tape->params, index);
+}
+
+bool ddp_tape_needs_grad(const ddp_tape_t *tape, const ddp_tensor_t *x, size_t weight, size_t bias)
+{
+    return (x != NULL && x->needs_grad) || ddp_tape_is_trained(tape, weight) ||
+           ddp_tape_is_trained(tape, bias);
+}
+
+static void count_use(ddp_tape_t *tape, size_t index)
+{
+    if (ddp_tape_is_trained(tape, index)) {
+        tape->uses[index] += tape->is_second_run ? 0 : 1;
+        tape->n_uses++;
+    }
+}
+
 ddp_status_t ddp_tape_record(ddp_tape_t *tape, ddp_node_backward_fn_t *backward, size_t node_bytes,
                              ddp_tensor_t *y, size_t weight, size_t bias, ddp_node_t **node_p)
 {
@@ -255,12 +274,8 @@ ddp_status_t ddp_tape_record(ddp_tape_t *tape, ddp_node_backward_fn_t *backward,
         tape->last   = node;
         tape->pieces = NULL;
     }
-    if (weight != DDP_NO_PARAM && !tape->is_second_run) {
-        tape->uses[weight]++;
-    }
-    if (bias != DDP_NO_PARAM && !tape->is_second_run) {
-        tape->uses[bias]++;
-    }
+    count_use(tape, weight);
+    count_use(tape, bias);
     *node_p = node;
 out:
     return status;
@@ -290,7 +305,8 @@ ddp_status_t ddp_tape_average(ddp_tape_t *tape, const char *layer, size_t index,
     DDP_REQUIRE(tape->uses[index] == 0, DDP_ERR_STATE,
                 "%s: running average '%s' has two statistics in one micro-batch", layer, desc->name);
     tape->uses[index] = 1;
-    *statistic_p      = ddp_tape_param_grad(tape, index, accumulate_p);
+    *accumulate_p     = tape->begin.accumulate_grads;
+    *statistic_p      = ddp_params_grad(tape->params, index);
 out:
     return status;
 }
@@ -345,6 +361,10 @@ out:
 
 float *ddp_tape_param_grad(ddp_tape_t *tape, size_t index, bool *accumulate_p)
 {
+    *accumulate_p = false;
+    if (!ddp_tape_is_trained(tape, index)) {
+        return NULL;
+    }
     *accumulate_p        = tape->begin.accumulate_grads || tape->written[index] != 0;
     tape->written[index] = 1;
     return ddp_params_grad(tape->params, index);
@@ -357,7 +377,7 @@ static ddp_status_t pass_use(ddp_tape_t *tape, size_t index)
     float       *grad       = NULL;
     bool         accumulate = false;
 
-    if (index == DDP_NO_PARAM || --tape->left[index] > 0) {
+    if (!ddp_tape_is_trained(tape, index) || --tape->left[index] > 0) {
         return DDP_OK;
     }
     if (tape->written[index] == 0) { /* used, but the loss does not depend on it */

@@ -9,6 +9,7 @@ typedef struct block_node {
     ddp_block_fn_t *fn;
     const void     *ctx;
     ddp_tensor_t   *x;
+    ddp_piece_t    *before;         /* pieces of the node that are older than the block: x may lie there */
     uint32_t        dropout_layers; /* before the block */
 } block_node_t;
 
@@ -59,7 +60,9 @@ static ddp_status_t block_backward(ddp_tape_t *tape, ddp_node_t *head)
     const bool          is_second_run  = tape->is_second_run;
     ddp_tensor_t       *y              = NULL;
 
-    ddp_tape_give_pieces(tape, &head->pieces);
+    for (; head->pieces != node->before; head->pieces = head->pieces->older) { /* the first run's result */
+        ddp_arena_give(&tape->activations, head->pieces->memory, head->pieces->bytes);
+    }
     tape->last           = NULL;
     tape->pieces         = NULL;
     tape->dropout_layers = node->dropout_layers;
@@ -86,6 +89,8 @@ ddp_status_t ddp_tape_block(ddp_tape_t *tape, ddp_block_fn_t *fn, const void *ct
     ddp_status_t   status         = DDP_OK;
     const bool     is_recorded    = tape->begin.training && !tape->silent;
     const uint32_t dropout_layers = tape->dropout_layers;
+    const size_t   n_uses         = tape->n_uses;
+    ddp_piece_t   *before         = tape->pieces;
     ddp_tensor_t  *y              = NULL;
     ddp_node_t    *head           = NULL;
     block_node_t  *node           = NULL;
@@ -95,7 +100,7 @@ ddp_status_t ddp_tape_block(ddp_tape_t *tape, ddp_block_fn_t *fn, const void *ct
         return fn(ctx, tape, x, y_p);
     }
     DDP_TRY(run_silently(tape, fn, ctx, x, &y));
-    if (is_recorded && y != x) {
+    if (is_recorded && y != x && (x->needs_grad || tape->n_uses > n_uses)) {
         y->needs_grad = true;
         DDP_TRY(ddp_tape_record(tape, block_backward, sizeof(*node), y, DDP_NO_PARAM, DDP_NO_PARAM, &head));
         head->runs_always    = true;
@@ -103,6 +108,7 @@ ddp_status_t ddp_tape_block(ddp_tape_t *tape, ddp_block_fn_t *fn, const void *ct
         node->fn             = fn;
         node->ctx            = ctx;
         node->x              = x;
+        node->before         = before;
         node->dropout_layers = dropout_layers;
     }
     *y_p = y;

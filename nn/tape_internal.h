@@ -95,6 +95,7 @@ struct ddp_tape {
     uint32_t             dropout_layers;
     size_t               n_params;
     uint32_t            *uses;    /* owned, [n_params]: in this forward */
+    size_t               n_uses;  /* of any trained parameter, second runs too, since create */
     uint32_t            *left;    /* owned, [n_params]: uses that backward has still to pass */
     uint8_t             *written; /* owned, [n_params]: backward wrote the gradient */
 };
@@ -143,7 +144,11 @@ ddp_status_t ddp_tape_grad_target(ddp_tape_t *tape, ddp_tensor_t *x, float **gra
 /** Add `grad` to x's gradient. `may_take`: it is the gradient of the running node's y, and nobody else uses
  * it any more, so that x may keep it instead of a copy. */
 ddp_status_t ddp_tape_give_grad(ddp_tape_t *tape, ddp_tensor_t *x, float *grad, bool may_take) DDP_NODISCARD;
-/** As ddp_tape_grad_target() for a parameter: where its gradient is written. */
+/** Has the parameter a gradient? No: it is DDP_NO_PARAM or frozen. */
+bool ddp_tape_is_trained(const ddp_tape_t *tape, size_t index);
+/** Does what is made of `x` (NULL: nothing) and two parameters need a gradient? Not below a frozen part. */
+bool ddp_tape_needs_grad(const ddp_tape_t *tape, const ddp_tensor_t *x, size_t weight, size_t bias);
+/** As ddp_tape_grad_target() for a parameter: where its gradient is written; NULL if it is not trained. */
 float *ddp_tape_param_grad(ddp_tape_t *tape, size_t index, bool *accumulate_p);
 
 /** Differentiate from the node `last` back to the first, giving back the memory of what lies behind. */

@@ -196,8 +196,12 @@ static void put_parameters(const ddp_batch_norm_backward_args_t *a, const sums_t
         const float gamma = (float)(s->products[j] * (double)a->rstd[j]);
         const float beta  = (float)s->g[j];
 
-        a->dgamma[j] = a->accumulate_dgamma ? a->dgamma[j] + gamma : gamma;
-        a->dbeta[j]  = a->accumulate_dbeta ? a->dbeta[j] + beta : beta;
+        if (a->dgamma != NULL) {
+            a->dgamma[j] = a->accumulate_dgamma ? a->dgamma[j] + gamma : gamma;
+        }
+        if (a->dbeta != NULL) {
+            a->dbeta[j] = a->accumulate_dbeta ? a->dbeta[j] + beta : beta;
+        }
     }
 }
 
@@ -246,9 +250,7 @@ ddp_status_t DDP_ISA_NAME(batch_norm_backward)(const ddp_batch_norm_backward_arg
     if (args->dx != NULL) {
         run_dx(args, &s);
     }
-    if (args->dgamma != NULL) {
-        put_parameters(args, &s);
-    }
+    put_parameters(args, &s);
     ddp_cpu_scratch_put();
     return DDP_OK;
 }

@@ -135,10 +135,14 @@ static void gradient_columns(const ddp_layer_norm_backward_args_t *args, size_t 
         gamma += g;
         beta += b;
     }
-    gamma = args->accumulate_dgamma ? vload_some(args->dgamma + j, n - j) + gamma : gamma;
-    beta  = args->accumulate_dbeta ? vload_some(args->dbeta + j, n - j) + beta : beta;
-    vstore_some(args->dgamma + j, gamma, n - j);
-    vstore_some(args->dbeta + j, beta, n - j);
+    if (args->dgamma != NULL) {
+        gamma = args->accumulate_dgamma ? vload_some(args->dgamma + j, n - j) + gamma : gamma;
+        vstore_some(args->dgamma + j, gamma, n - j);
+    }
+    if (args->dbeta != NULL) {
+        beta = args->accumulate_dbeta ? vload_some(args->dbeta + j, n - j) + beta : beta;
+        vstore_some(args->dbeta + j, beta, n - j);
+    }
 }
 
 ddp_status_t DDP_ISA_NAME(layer_norm_backward)(const ddp_layer_norm_backward_args_t *args)
@@ -153,7 +157,7 @@ ddp_status_t DDP_ISA_NAME(layer_norm_backward)(const ddp_layer_norm_backward_arg
             ddp_cpu_progress_point();
         }
     }
-    for (size_t j = 0; j < args->width && args->dgamma != NULL; j += VL) {
+    for (size_t j = 0; j < args->width && (args->dgamma != NULL || args->dbeta != NULL); j += VL) {
         gradient_columns(args, j);
         ddp_cpu_progress_point();
     }

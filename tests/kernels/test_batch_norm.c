@@ -496,7 +496,6 @@ START_TEST(arguments_that_do_not_fit_are_invalid)
     REFUSES(f.var_sum = NULL, "f:mean_sum and var_sum are both given, or neither");
     REFUSES(f.c = 0, "f:no channels");
     REFUSES(f.beta = NULL, "f:no memory for beta");
-    REFUSES(b.dgamma = NULL, "b:dgamma and dbeta are both given, or neither");
     REFUSES(b.dresidual = b.dx, "b:dx can not be dresidual");
     REFUSES((b.dx = l.dy, b.accumulate_dx = true), "b:dx can not be dy and accumulate");
     REFUSES((b.dresidual = l.dy, b.accumulate_dresidual = true), "b:dresidual can not be dy and accumulate");
