@@ -197,8 +197,4 @@ void ddp_comm_windows_destroy(ddp_comm_t *comm);
 const ddp_window_t *ddp_comm_window_find(const ddp_comm_t *comm, const void *memory, size_t bytes,
                                          size_t *index_p, size_t *offset_p);
 
-/* comm_memory.c */
-/** Bytes that can still be had: MemAvailable and the control groups' limits. `root` is "" but in tests. */
-uint64_t ddp_memory_available(const char *root);
-
 #endif

@@ -17,6 +17,7 @@
 #include "base/call.h"
 #include "base/convert.h"
 #include "base/fault.h"
+#include "base/memory.h"
 #include "ddp/comm_state_internal.h"
 
 #define NAME_SIZE      64

@@ -50,6 +50,8 @@ typedef ddp_status_t ddp_idle_fn_t(void *ctx, int64_t waited_ns);
 typedef struct ddp_device_params {
     size_t    struct_size;
     ddp_isa_t isa; /* set that all ranks agreed on; must be one this processor has */
+    bool dry; /* work is checked and dropped, memory is addresses that nobody has: to learn what a run will
+                 need */
 } ddp_device_params_t;
 #define DDP_DEVICE_PARAMS_INIT                                                                               \
     {                                                                                                        \
@@ -63,9 +65,10 @@ DDP_API ddp_status_t ddp_device_create(const ddp_device_params_t *params,
 /** Destroys a device whose streams and events are gone. Accepts NULL. */
 DDP_API void      ddp_device_destroy(ddp_device_t **device_p);
 DDP_API ddp_isa_t ddp_device_isa(const ddp_device_t *device);
-/** true if host code may read device memory by pointer (after synchronising): always on cpu. */
+/** true if host code may read device memory by pointer (after synchronising): on cpu, unless it is dry. */
 DDP_API bool ddp_device_is_host_memory(const ddp_device_t *device);
-/** Memory of the device; DDP_ALIGNMENT-aligned, zeroed. The allocator is borrowed from the device. */
+/** Memory of the device; DDP_ALIGNMENT-aligned, zeroed. The allocator is borrowed from the device. That of a
+ * dry device must not be read or written; giving it back does nothing. */
 DDP_API const ddp_allocator_t *ddp_device_allocator(ddp_device_t *device);
 
 /**

@@ -34,21 +34,24 @@ struct ddp_event {
 };
 
 struct ddp_device {
-    ddp_isa_t      isa;
-    bool           defer;
-    bool           random; /* defer: streams in random order instead of youngest first */
-    uint64_t       random_state;
-    ddp_stream_t  *oldest, *youngest;
-    size_t         streams;
-    size_t         waiting; /* streams with items */
-    ddp_item_t    *free_items;
-    size_t         items;       /* allocated so far: steady after warm-up */
-    int            depth;       /* pieces of work that run now, one inside the other */
-    bool           progressing; /* inside ddp_device_progress() */
-    unsigned       idle_calls;  /* ddp_device_progress() calls since anything else was asked of the device */
-    int64_t        progress_ns; /* when a kernel's progress point last let others run */
-    ddp_idle_fn_t *idle;
-    void          *idle_ctx;
+    ddp_isa_t       isa;
+    bool            dry;
+    ddp_allocator_t dry_allocator;
+    size_t          dry_bytes; /* handed out by it */
+    bool            defer;
+    bool            random; /* defer: streams in random order instead of youngest first */
+    uint64_t        random_state;
+    ddp_stream_t   *oldest, *youngest;
+    size_t          streams;
+    size_t          waiting; /* streams with items */
+    ddp_item_t     *free_items;
+    size_t          items;       /* allocated so far: steady after warm-up */
+    int             depth;       /* pieces of work that run now, one inside the other */
+    bool            progressing; /* inside ddp_device_progress() */
+    unsigned        idle_calls;  /* ddp_device_progress() calls since anything else was asked of the device */
+    int64_t         progress_ns; /* when a kernel's progress point last let others run */
+    ddp_idle_fn_t  *idle;
+    void           *idle_ctx;
 };
 
 /** Append; runs it if the schedule says so. `fn` NULL: a wait. @return DDP_ERR_NO_MEMORY, or the stream's

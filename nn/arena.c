@@ -22,6 +22,7 @@ void ddp_arena_free(ddp_arena_t *arena)
 
 void ddp_arena_reset(ddp_arena_t *arena)
 {
+    arena->most_bytes = ddp_arena_most(arena);
     for (size_t c = 0; c < arena->n_chunks; c++) {
         arena->hole[c]       = (ddp_arena_hole_t){c, 0, arena->chunk[c].bytes};
         arena->chunk[c].used = 0;
@@ -37,6 +38,13 @@ size_t ddp_arena_used(const ddp_arena_t *arena)
         bytes += arena->chunk[c].used;
     }
     return bytes;
+}
+
+size_t ddp_arena_most(const ddp_arena_t *arena)
+{
+    const size_t used = ddp_arena_used(arena);
+
+    return used > arena->most_bytes ? used : arena->most_bytes;
 }
 
 static void remove_hole(ddp_arena_t *arena, size_t i)

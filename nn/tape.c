@@ -123,6 +123,24 @@ void ddp_tape_used(const ddp_tape_t *tape, uint8_t *used)
     }
 }
 
+ddp_tape_memory_t ddp_tape_memory(const ddp_tape_t *tape)
+{
+    return (ddp_tape_memory_t){.activations = ddp_arena_most(&tape->activations),
+                               .scratch     = ddp_arena_most(&tape->scratch),
+                               .nodes       = ddp_arena_most(&tape->host)};
+}
+
+ddp_status_t ddp_tape_reserve(ddp_tape_t *tape, const ddp_tape_memory_t *memory)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_arena_reserve(&tape->activations, memory->activations));
+    DDP_TRY(ddp_arena_reserve(&tape->scratch, memory->scratch));
+    DDP_TRY(ddp_arena_reserve(&tape->host, memory->nodes));
+out:
+    return status;
+}
+
 size_t ddp_tape_activation_bytes(const ddp_tape_t *tape)
 {
     return ddp_arena_used(&tape->activations);

@@ -111,6 +111,19 @@ DDP_API void ddp_tape_used(const ddp_tape_t *tape, uint8_t *used);
  */
 DDP_API ddp_status_t ddp_tape_backward(ddp_tape_t *tape) DDP_NODISCARD;
 
+/** What a tape has needed since it was created, bytes: the most at a time. */
+typedef struct ddp_tape_memory {
+    size_t activations; /* and their gradients */
+    size_t scratch;     /* of the largest operation */
+    size_t nodes;       /* what is recorded; host memory */
+} ddp_tape_memory_t;
+DDP_API ddp_tape_memory_t ddp_tape_memory(const ddp_tape_t *tape);
+/**
+ * Have memory for what another tape needed (one of a dry device, say) before the first micro-batch: exactly
+ * so much, in one piece.
+ */
+DDP_API ddp_status_t ddp_tape_reserve(ddp_tape_t *tape, const ddp_tape_memory_t *memory) DDP_NODISCARD;
+
 /** Bytes of activations and their gradients: the most that the last micro-batch had at a time. */
 DDP_API size_t ddp_tape_activation_bytes(const ddp_tape_t *tape);
 /** Allocations made since create (constant after the first step). */

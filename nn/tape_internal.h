@@ -38,6 +38,7 @@ typedef struct ddp_arena {
     size_t           total_bytes;
     ddp_arena_hole_t hole[DDP_ARENA_MAX_HOLES]; /* by chunk and offset; neighbours are joined */
     size_t           n_holes;
+    size_t           most_bytes; /* ddp_arena_used() of the resets before, the largest */
 } ddp_arena_t;
 
 void ddp_arena_init(ddp_arena_t *arena, const ddp_allocator_t *allocator, const char *label);
@@ -51,6 +52,8 @@ ddp_status_t ddp_arena_take(ddp_arena_t *arena, size_t bytes, void **memory_p) D
 void ddp_arena_give(ddp_arena_t *arena, const void *memory, size_t bytes);
 /** The most bytes that were out at a time since the reset, holes between them included. */
 size_t ddp_arena_used(const ddp_arena_t *arena);
+/** The same since the arena was made. */
+size_t ddp_arena_most(const ddp_arena_t *arena);
 
 typedef struct ddp_node ddp_node_t;
 typedef ddp_status_t    ddp_node_backward_fn_t(ddp_tape_t *tape, ddp_node_t *node);

@@ -196,6 +196,9 @@ ddp_status_t ddp_queue_append(ddp_stream_t *stream, const ddp_item_t *what, cons
     if (status != DDP_OK) {
         return status;
     }
+    if (device->dry) {
+        return DDP_OK;
+    }
     item = item_get(device);
     if (item == NULL) {
         return ddp_fail(DDP_ERR_NO_MEMORY, "stream '%s': no memory for '%s'", stream->name, what->name);

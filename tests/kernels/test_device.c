@@ -307,6 +307,45 @@ START_TEST(the_instruction_set_can_be_lowered_but_not_raised)
 }
 END_TEST
 
+START_TEST(a_dry_device_checks_work_and_drops_it)
+{
+    ddp_device_params_t params    = DDP_DEVICE_PARAMS_INIT;
+    ddp_device_t       *device    = NULL;
+    ddp_stream_t       *stream    = NULL;
+    ddp_event_t        *event     = NULL;
+    void               *memory[2] = {NULL, NULL};
+    long                number    = 0;
+
+    params.dry = true;
+    ddp_assert_ok(ddp_device_create(&params, &device));
+    ck_assert(!ddp_device_is_host_memory(device));
+    ddp_assert_ok(ddp_stream_create(device, "dry", &stream));
+    ddp_assert_ok(ddp_event_create(device, &event));
+    for (int i = 0; i < 2; i++) {
+        const ddp_allocator_t *allocator = ddp_device_allocator(device);
+
+        ddp_assert_ok(allocator->acquire(allocator->ctx, "much", (size_t)1 << 50, &memory[i]));
+        ck_assert_uint_eq((size_t)memory[i] % DDP_ALIGNMENT, 0);
+    }
+    ck_assert_uint_eq((size_t)((char *)memory[1] - (char *)memory[0]), (size_t)1 << 50);
+    ddp_assert_ok(submit_digit(stream, &number, 1));
+    ddp_assert_ok(ddp_stream_copy(stream, memory[0], memory[1], (size_t)1 << 40));
+    ddp_assert_ok(ddp_op_fill(stream, memory[0], (size_t)1 << 40, 1.0F));
+    ck_assert_int_eq(ddp_op_fill(stream, NULL, 1, 1.0F), DDP_ERR_INVALID_ARG);
+    ddp_assert_ok(ddp_event_record(event, stream));
+    ddp_assert_ok(ddp_event_synchronize(event, -1));
+    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+    ck_assert_int_eq(number, 0);
+    ck_assert_int_eq(ddp_device_allocator(device)->acquire(ddp_device_allocator(device)->ctx, "too much",
+                                                           (size_t)1 << 62, &memory[0]),
+                     DDP_ERR_NO_MEMORY);
+    ddp_device_allocator(device)->release(ddp_device_allocator(device)->ctx, memory[1]);
+    ddp_event_destroy(&event);
+    ddp_stream_destroy(&stream);
+    ddp_device_destroy(&device);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("device");
@@ -326,6 +365,7 @@ int main(void)
     tcase_add_test(one, an_event_outlives_its_stream);
     tcase_add_test(one, wrong_arguments_and_environments_are_named);
     tcase_add_test(one, the_instruction_set_can_be_lowered_but_not_raised);
+    tcase_add_test(one, a_dry_device_checks_work_and_drops_it);
     suite_add_tcase(suite, one);
     return ddp_test_run(suite);
 }

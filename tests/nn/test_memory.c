@@ -412,6 +412,81 @@ START_TEST(gpt2_has_the_same_bits_with_blocks_run_twice_and_less_memory)
 }
 END_TEST
 
+/* Forward, loss and backward of a model, on memory that is there or only numbers. */
+static ddp_tape_memory_t model_memory(const ddp_model_config_t *config, bool dry, bool recompute,
+                                      const ddp_tape_memory_t *reserved, size_t *allocations_p)
+{
+    static float        images[4 * 28 * 28];
+    static int32_t      numbers[4 * 16];
+    const size_t        shape[4] = {4, 28, 28, 1};
+    ddp_device_params_t device   = DDP_DEVICE_PARAMS_INIT;
+    ddp_model_t        *model    = NULL;
+    ddp_loss_stats_t   *stats    = NULL;
+    ddp_tensor_t       *x        = NULL;
+    ddp_tape_params_t   params   = DDP_TAPE_PARAMS_INIT;
+    ddp_tape_memory_t   memory;
+    nn_world_t          world;
+
+    memset(&world, 0, sizeof(world));
+    device.isa = ddp_isa_detect();
+    device.dry = dry;
+    ck_assert_int_eq(ddp_device_create(&device, &world.device), DDP_OK);
+    ck_assert_int_eq(ddp_stream_create(world.device, "compute", &world.stream), DDP_OK);
+    ck_assert_int_eq(ddp_params_create(&world.params), DDP_OK);
+    ck_assert_int_eq(ddp_model_create(config, world.params, &model), DDP_OK);
+    ck_assert_int_eq(ddp_params_allocate(world.params, ddp_device_allocator(world.device)), DDP_OK);
+    params.stream = world.stream;
+    params.params = world.params;
+    ck_assert_int_eq(ddp_tape_create(&params, &world.tape), DDP_OK);
+    ck_assert_int_eq(ddp_tape_reserve(world.tape, reserved), DDP_OK);
+    ddp_tape_set_recompute(world.tape, recompute);
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_int_eq(ddp_tape_begin(world.tape, &training), DDP_OK);
+        if (config->kind == DDP_MODEL_GPT2) {
+            ck_assert_int_eq(ddp_model_forward_tokens(model, world.tape, numbers, numbers, 4, 16, &stats),
+                             DDP_OK);
+        } else {
+            ck_assert_int_eq(ddp_tape_input(world.tape, images, 4, shape, &x), DDP_OK);
+            ck_assert_int_eq(ddp_model_forward(model, world.tape, x, &x), DDP_OK);
+            ck_assert_int_eq(ddp_nn_cross_entropy(world.tape, x, numbers, NULL, -1, &stats), DDP_OK);
+        }
+        ck_assert_msg(ddp_tape_backward(world.tape) == DDP_OK, "%s", ddp_error_line());
+    }
+    memory         = ddp_tape_memory(world.tape);
+    *allocations_p = ddp_tape_allocations(world.tape);
+    ddp_model_destroy(&model);
+    nn_world_close(&world);
+    return memory;
+}
+
+START_TEST(a_dry_run_tells_exactly_what_a_run_needs)
+{
+    static const ddp_tape_memory_t  plenty   = {.activations = (size_t)1 << 50, .scratch = (size_t)1 << 50};
+    static const ddp_model_config_t models[] = {
+        {.kind = DDP_MODEL_CNN, .height = 28, .width = 28, .channels = 1, .classes = 10},
+        {.kind     = DDP_MODEL_GPT2,
+         .layers   = 3,
+         .heads    = 2,
+         .channels = 96,
+         .context  = 16,
+         .vocab    = 40,
+         .dropout  = 0.2F}};
+
+    for (size_t i = 0; i < 3; i++) {
+        const ddp_model_config_t *model     = &models[i > 0];
+        size_t                    allocated = 0;
+        const ddp_tape_memory_t   planned   = model_memory(model, true, i == 2, &plenty, &allocated);
+        const ddp_tape_memory_t   used      = model_memory(model, false, i == 2, &planned, &allocated);
+
+        ck_assert_uint_gt(planned.activations, 100000);
+        ck_assert_uint_eq(planned.activations, used.activations);
+        ck_assert_uint_eq(planned.scratch, used.scratch);
+        ck_assert_uint_eq(planned.nodes, used.nodes);
+        ck_assert_uint_eq(allocated, used.scratch > 0 ? 3 : 2); /* no more than what was reserved */
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("memory");
@@ -425,6 +500,7 @@ int main(void)
     tcase_add_test(tcase, a_block_run_twice_costs_the_memory_of_its_result);
     tcase_add_test(tcase, a_block_may_be_empty_and_its_error_is_the_callers);
     tcase_add_test(tcase, gradients_of_a_chain_take_the_memory_of_two);
+    tcase_add_test(tcase, a_dry_run_tells_exactly_what_a_run_needs);
     tcase_add_test(tcase, gpt2_has_the_same_bits_with_blocks_run_twice_and_less_memory);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);

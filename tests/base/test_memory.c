@@ -2,12 +2,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "ddp/comm_state_internal.h"
+#include "base/memory.h"
 #include "tests/support/ddp_test.h"
 
-static char root[] = "/tmp/test_comm_memory.XXXXXX";
+static char root[] = "/tmp/test_memory.XXXXXX";
 
 static void write_file(const char *folder, const char *name, const char *text)
 {
@@ -99,9 +100,23 @@ START_TEST(this_machine_has_some_memory)
 }
 END_TEST
 
+START_TEST(address_space_is_what_its_limit_leaves)
+{
+    struct rlimit before;
+
+    write_file("/proc/self", "status", "Name: x\nVmPeak:\t 9 kB\nVmSize:\t  1024 kB\nVmRSS:\t 5 kB\n");
+    ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &(struct rlimit){(rlim_t)1 << 40, before.rlim_max}), 0);
+    ck_assert_uint_eq(ddp_memory_address_space(root), ((uint64_t)1 << 40) - 1048576);
+    ck_assert_uint_lt(ddp_memory_address_space(""), (uint64_t)1 << 40);
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &before), 0);
+    ck_assert(ddp_memory_address_space(root) == UINT64_MAX || before.rlim_cur != RLIM_INFINITY);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
-    Suite *suite = suite_create("comm_memory");
+    Suite *suite = suite_create("memory");
     TCase *room  = tcase_create("free memory");
 
     tcase_add_checked_fixture(room, make_root, remove_root);
@@ -111,6 +126,7 @@ static Suite *make_suite(void)
     tcase_add_test(room, a_full_group_has_nothing_left);
     tcase_add_test(room, version_1_groups_are_read_too);
     tcase_add_test(room, this_machine_has_some_memory);
+    tcase_add_test(room, address_space_is_what_its_limit_leaves);
     suite_add_tcase(suite, room);
     return suite;
 }

@@ -1,11 +1,10 @@
-/* How much memory can still be had. Asked before memory is taken: in a control group the answer to taking too
- * much is not an error but a kill. */
-#include <limits.h>
+#include "base/memory.h"
+
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "ddp/comm_state_internal.h"
+#include <sys/resource.h>
 
 #define PATH_SIZE 1024
 
@@ -141,4 +140,18 @@ uint64_t ddp_memory_available(const char *root)
         free_bytes = UINT64_MAX; /* not told */
     }
     return free_bytes < room ? free_bytes : room;
+}
+
+uint64_t ddp_memory_address_space(const char *root)
+{
+    char          path[PATH_SIZE];
+    struct rlimit limit;
+    uint64_t      used;
+
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return UINT64_MAX;
+    }
+    snprintf(path, sizeof(path), "%s/proc/self/status", root);
+    used = sum_of_keys(path, "VmSize:", "VmSize:") * 1024;
+    return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
