@@ -30,6 +30,8 @@
 #define DDP_CONFIG_FORMAT_AUTO    3 /* behind ddp_tokens_format_t, whose text is data.kind text */
 #define DDP_CONFIG_REDUCTION_AUTO 2
 
+typedef enum ddp_recompute { DDP_RECOMPUTE_NONE = 0, DDP_RECOMPUTE_BLOCKS = 1 } ddp_recompute_t;
+
 typedef struct ddp_config {
     struct {
         int      kind; /* ddp_model_kind_t */
@@ -55,6 +57,7 @@ typedef struct ddp_config {
         uint64_t micro_batch; /* 0: not chosen yet */
         uint64_t seed, log_every, eval_every;
         int      nonfinite; /* ddp_nonfinite_t */
+        int      recompute; /* ddp_recompute_t */
     } train;
     struct {
         int    kind; /* ddp_optim_kind_t */

@@ -96,6 +96,9 @@ const ddp_key_t ddp_keys[] = {
           "between two step events and progress lines"),
     COUNT(train, eval_every, "0", 0, DDP_KEY_MANY, "steps", NULL,
           "between two evaluations on the test samples; 0: after each epoch"),
+    CHOICE(train, recompute, "none", "none|blocks", "model.kind=gpt2",
+           "blocks: backward runs each block again instead of keeping what is inside: less memory, about a "
+           "third more time, the same bits"),
     CHOICE(train, nonfinite, "stop", "stop|skip", NULL,
            "a loss or gradient that is not finite ends the run, or its step changes nothing"),
 

@@ -21,6 +21,11 @@ out:
     return status;
 }
 
+static void set_tape(const ddp_run_t *run, ddp_tape_t *tape)
+{
+    ddp_tape_set_recompute(tape, run->config.train.recompute == DDP_RECOMPUTE_BLOCKS);
+}
+
 static ddp_status_t create_trainer(ddp_run_t *run)
 {
     ddp_status_t         status = DDP_OK;
@@ -34,6 +39,7 @@ static ddp_status_t create_trainer(ddp_run_t *run)
     DDP_TRY(ddp_trainer_create(&params, &run->trainer));
     run->reducer = ddp_trainer_reducer(run->trainer);
     run->tape    = ddp_trainer_tape(run->trainer);
+    set_tape(run, run->tape);
 out:
     return status;
 }

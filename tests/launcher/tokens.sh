@@ -74,6 +74,8 @@ bits()
         same "np $way"
         [ "$(evaluation)" = "$first" ] || fail "np $way: evaluation '$(evaluation)' instead of '$first'"
     done
+    ranks 2 0 $small --set train.recompute=blocks
+    same 'recompute blocks'
     ranks 1 0 $small --set train.seed=2
     [ "$(weights)" != "$one" ] || fail 'another seed gives the same weights'
     ranks 1 0 $small --set model.dropout=0
