@@ -33,6 +33,28 @@ DDP_API ddp_status_t ddp_nn_max_pool2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t
                                        size_t pad, ddp_tensor_t **y_p) DDP_NODISCARD;
 DDP_API ddp_status_t ddp_nn_avg_pool2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t kernel, size_t stride,
                                        size_t pad, ddp_tensor_t **y_p) DDP_NODISCARD;
+/** [n, h, w, c] -> [n, c]: the mean of each channel over the pixels. */
+DDP_API ddp_status_t ddp_nn_global_avg_pool(ddp_tape_t *tape, ddp_tensor_t *x,
+                                            ddp_tensor_t **y_p) DDP_NODISCARD;
+
+/** Parameters of a batch normalisation, [channels] each: gamma and beta, and two running averages
+ * (ddp_params_add_average()). */
+typedef struct ddp_batch_norm {
+    size_t gamma, beta, running_mean, running_var;
+    float  eps;
+} ddp_batch_norm_t;
+/**
+ * y = act(batch_norm(x) + residual), over the last dimension; act NONE or RELU. Training normalises with the
+ * micro-batch's own mean and variance, and gives both, the variance unbiased, to the running averages;
+ * evaluation normalises with these.
+ * @param [in] norm      copied
+ * @param [in] residual  shape of x, not x itself, or NULL
+ * @return besides: DDP_ERR_INVALID_ARG in training: a single value in each channel. DDP_ERR_STATE: the
+ * running averages got statistics in this micro-batch already
+ */
+DDP_API ddp_status_t ddp_nn_batch_norm(ddp_tape_t *tape, ddp_tensor_t *x, const ddp_batch_norm_t *norm,
+                                       ddp_tensor_t *residual, ddp_act_t act,
+                                       ddp_tensor_t **y_p) DDP_NODISCARD;
 /** [n, h, w, c] -> [n, c * h * w], in PyTorch's order. No copy where c, or h * w, is 1. */
 DDP_API ddp_status_t ddp_nn_flatten(ddp_tape_t *tape, ddp_tensor_t *x, ddp_tensor_t **y_p) DDP_NODISCARD;
 /** Inverted dropout, random numbers per row of dimension 0; identity when not training or p = 0. Each call in

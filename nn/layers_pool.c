@@ -1,6 +1,7 @@
 #include "nn/layers.h"
 
 #include "base/error.h"
+#include "kernels/ops_norm.h"
 #include "nn/tape_internal.h"
 
 typedef struct pool2d_node {
@@ -93,4 +94,54 @@ ddp_status_t ddp_nn_avg_pool2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t kernel,
     ddp_pool2d_args_t args = {.is_max = false, .kernel = kernel, .stride = stride, .pad = pad};
 
     return pool2d(tape, x, &args, y_p);
+}
+
+typedef struct global_node {
+    ddp_node_t    head;
+    ddp_tensor_t *x;
+    size_t        pixels;
+} global_node_t;
+
+static ddp_status_t global_backward(ddp_tape_t *tape, ddp_node_t *head)
+{
+    ddp_status_t                        status = DDP_OK;
+    global_node_t                      *node   = (global_node_t *)head;
+    ddp_global_avg_pool_backward_args_t args   = {
+          .dy = head->y->grad, .n = head->y->shape[0], .pixels = node->pixels, .c = head->y->shape[1]};
+
+    DDP_TRY(ddp_tape_grad_target(tape, node->x, &args.dx, &args.accumulate));
+    DDP_TRY(ddp_op_global_avg_pool_backward(tape->stream, &args));
+out:
+    return status;
+}
+
+ddp_status_t ddp_nn_global_avg_pool(ddp_tape_t *tape, ddp_tensor_t *x, ddp_tensor_t **y_p)
+{
+    ddp_status_t               status = DDP_OK;
+    ddp_tensor_t              *y      = NULL;
+    ddp_node_t                *head   = NULL;
+    ddp_global_avg_pool_args_t args   = {.x = x->data};
+    size_t                     shape[2];
+    char                       text[DDP_SHAPE_TEXT_SIZE];
+
+    DDP_REQUIRE(x->ndim == 4, DDP_ERR_INVALID_ARG,
+                "global average pool: an input of %s is not images (n, height, width, channels)",
+                ddp_shape_text(x->ndim, x->shape, text));
+    args.n      = x->shape[0];
+    args.pixels = x->shape[1] * x->shape[2];
+    args.c      = x->shape[3];
+    shape[0]    = args.n;
+    shape[1]    = args.c;
+    DDP_TRY(ddp_tape_new_tensor(tape, 2, shape, x->needs_grad, &y));
+    args.y = y->data;
+    DDP_TRY(ddp_op_global_avg_pool(tape->stream, &args));
+    DDP_TRY(
+        ddp_tape_record(tape, global_backward, sizeof(global_node_t), y, DDP_NO_PARAM, DDP_NO_PARAM, &head));
+    if (head != NULL) {
+        ((global_node_t *)head)->x      = x;
+        ((global_node_t *)head)->pixels = args.pixels;
+    }
+    *y_p = y;
+out:
+    return status;
 }

@@ -14,7 +14,7 @@ static ddp_status_t check_config(const ddp_model_config_t *config)
     ddp_status_t status = DDP_OK;
     size_t       pixels = 0;
 
-    DDP_REQUIRE(config->kind >= DDP_MODEL_MLP && config->kind <= DDP_MODEL_GPT2, DDP_ERR_CONFIG,
+    DDP_REQUIRE(config->kind >= DDP_MODEL_MLP && config->kind <= DDP_MODEL_RESNET, DDP_ERR_CONFIG,
                 "model: kind %d is not known", (int)config->kind);
     DDP_REQUIRE(config->dropout >= 0.0F && config->dropout < 1.0F, DDP_ERR_CONFIG,
                 "model: dropout %g is not in [0, 1)", (double)config->dropout);
@@ -35,7 +35,8 @@ out:
     return status;
 }
 
-static const ddp_model_ops_t *const all_ops[] = {&ddp_model_mlp_ops, &ddp_model_cnn_ops, &ddp_model_gpt2_ops};
+static const ddp_model_ops_t *const all_ops[] = {&ddp_model_mlp_ops, &ddp_model_cnn_ops, &ddp_model_gpt2_ops,
+                                                 &ddp_model_resnet_ops};
 
 ddp_status_t ddp_model_create(const ddp_model_config_t *config, ddp_params_t *params, ddp_model_t **model_p)
 {
@@ -61,6 +62,7 @@ void ddp_model_destroy(ddp_model_t **model_p)
 {
     if (*model_p != NULL) {
         free((*model_p)->blocks);
+        free((*model_p)->resnet);
     }
     free(*model_p);
     *model_p = NULL;
@@ -98,11 +100,7 @@ double ddp_model_flops(const ddp_model_t *model)
     return model->flops;
 }
 
-/**
- * Count a layer of `multiply_adds` per sample: forward, weight gradient and input gradient cost the same, and
- * the first layer with weights needs no input gradient.
- */
-static void count_flops(ddp_model_t *model, const ddp_params_t *params, double multiply_adds)
+void ddp_model_count_flops(ddp_model_t *model, const ddp_params_t *params, double multiply_adds)
 {
     const bool is_first = ddp_params_count(params) == 0;
 
@@ -160,7 +158,7 @@ ddp_status_t ddp_model_add_linear(ddp_model_t *model, ddp_params_t *params, cons
     ddp_status_t status  = DDP_OK;
     const size_t shape[] = {out_width, in};
 
-    count_flops(model, params, (double)in * (double)out_width);
+    ddp_model_count_flops(model, params, (double)in * (double)out_width);
     DDP_TRY(add_pair(params, name, 2, shape, in, pair_p));
     ddp_model_add_info(model, name, act == DDP_ACT_RELU ? "linear relu" : "linear", 1, shape,
                        out_width * in + out_width);
@@ -175,7 +173,7 @@ ddp_status_t ddp_model_add_conv3x3(ddp_model_t *model, ddp_params_t *params, con
     const size_t shape[]  = {out_c, in, 3, 3};
     const size_t result[] = {height, width, out_c};
 
-    count_flops(model, params, (double)(height * width) * (double)out_c * (double)in * 9);
+    ddp_model_count_flops(model, params, (double)(height * width) * (double)out_c * (double)in * 9);
     DDP_TRY(add_pair(params, name, 4, shape, 9 * in, pair_p));
     ddp_model_add_info(model, name, "conv2d 3x3 pad 1 relu", 3, result, out_c * in * 9 + out_c);
 out:

@@ -1,5 +1,5 @@
-/** @file Models from configuration: `mlp` and `cnn` for images of any size and number of classes, `gpt2` for
- * tokens. */
+/** @file Models from configuration: `mlp`, `cnn` and `resnet` for images of any size and number of classes,
+ * `gpt2` for tokens. */
 #ifndef DDP_MODEL_H_
 #define DDP_MODEL_H_
 
@@ -11,7 +11,12 @@ extern "C" {
 
 #define DDP_MLP_MAX_HIDDEN 16
 
-typedef enum ddp_model_kind { DDP_MODEL_MLP = 0, DDP_MODEL_CNN = 1, DDP_MODEL_GPT2 = 2 } ddp_model_kind_t;
+typedef enum ddp_model_kind {
+    DDP_MODEL_MLP    = 0,
+    DDP_MODEL_CNN    = 1,
+    DDP_MODEL_GPT2   = 2,
+    DDP_MODEL_RESNET = 3
+} ddp_model_kind_t;
 
 typedef struct ddp_model_config {
     ddp_model_kind_t kind;
@@ -20,6 +25,7 @@ typedef struct ddp_model_config {
     size_t hidden[DDP_MLP_MAX_HIDDEN];
     float  dropout; /* mlp: after each hidden layer; cnn: before the last layer; gpt2: after the embedding and
                        each projection, and of the attention weights */
+    size_t depth;   /* resnet: 20, 32, 44, 56 or 110; 18, 34, 50 or 101 */
     size_t layers, heads, context, vocab; /* gpt2; channels is a multiple of heads */
 
     ddp_conv_algo_t conv; /* of all convolutions; AUTO is the usual */
@@ -41,6 +47,10 @@ typedef struct ddp_model ddp_model_t;
  * 64, pad 1) ReLU pool 2, flatten, fc1 (128) ReLU, fc2. Names: "fc1.weight", "fc1.bias", "conv1.weight" ...
  * gpt2: pre-LN blocks with tanh-GELU, learned positions, head tied to the embedding; names and shapes are
  * those of Hugging Face's state dict, "transformer.h.0.attn.c_attn.weight" [channels, 3 channels].
+ * resnet: of depth 18, 34, 50 or 101 (He et al. 2016, table 1) torchvision's names, shapes and initial
+ * distributions, "layer1.0.conv1.weight", "layer1.0.bn1.running_mean" (num_batches_tracked is not kept); of
+ * depth 20, 32, 44, 56 or 110 (their section 4.2, for pictures of 32x32) a 3x3 stem, no max pool, stages
+ * layer1 .. layer3 of 16, 32 and 64 channels, with 1x1 shortcuts (their option B).
  * @param [in] params  empty; borrowed, outlives the model
  */
 DDP_API ddp_status_t ddp_model_create(const ddp_model_config_t *config, ddp_params_t *params,

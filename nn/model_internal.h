@@ -9,6 +9,8 @@ typedef struct ddp_model_pair {
     size_t weight, bias;
 } ddp_model_pair_t;
 
+typedef struct ddp_resnet ddp_resnet_t; /* model_resnet.c */
+
 #define DDP_CNN_CONVS       2
 #define DDP_CNN_LINEARS     2
 #define DDP_GPT2_MAX_LAYERS 96
@@ -35,6 +37,7 @@ struct ddp_model {
     size_t                 wte, wpe; /* gpt2 */
     ddp_model_pair_t       ln_f;     /* gpt2 */
     ddp_gpt2_block_t      *blocks;   /* owned; gpt2 */
+    ddp_resnet_t          *resnet;   /* owned; resnet */
     ddp_layer_info_t       layers[DDP_MODEL_MAX_LAYERS];
     size_t                 n_layers;
     double                 flops;
@@ -43,6 +46,7 @@ struct ddp_model {
 extern const ddp_model_ops_t ddp_model_mlp_ops;
 extern const ddp_model_ops_t ddp_model_cnn_ops;
 extern const ddp_model_ops_t ddp_model_gpt2_ops;
+extern const ddp_model_ops_t ddp_model_resnet_ops;
 
 /** Register "<name>.weight" [out, in] and "<name>.bias" [out], and add the layer to the table. */
 ddp_status_t ddp_model_add_linear(ddp_model_t *model, ddp_params_t *params, const char *name, size_t in,
@@ -51,6 +55,11 @@ ddp_status_t ddp_model_add_linear(ddp_model_t *model, ddp_params_t *params, cons
 ddp_status_t ddp_model_add_conv3x3(ddp_model_t *model, ddp_params_t *params, const char *name, size_t height,
                                    size_t width, size_t in, size_t out,
                                    ddp_model_pair_t *pair_p) DDP_NODISCARD;
+/**
+ * Count a layer of `multiply_adds` per sample, before it is registered: forward, weight gradient and input
+ * gradient cost the same, and the first layer with weights needs no input gradient.
+ */
+void ddp_model_count_flops(ddp_model_t *model, const ddp_params_t *params, double multiply_adds);
 /** Add a layer without parameters to the table. */
 void ddp_model_add_plain(ddp_model_t *model, const char *name, const char *kind, size_t ndim,
                          const size_t *shape);
