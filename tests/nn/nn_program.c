@@ -63,6 +63,32 @@ void nn_world_close(nn_world_t *world)
     ddp_device_destroy(&world->device);
 }
 
+static void add_averages(const nn_program_t *program, size_t step, ddp_params_t *params)
+{
+    static const char *const names[2] = {"mean", "var"};
+    const size_t *const      shape    = program->params[program->steps[step].weight].shape;
+    size_t                   index    = 0;
+
+    for (size_t i = 0; i < 2; i++) {
+        const ddp_init_t init = {.kind = i == 0 ? DDP_INIT_ZERO : DDP_INIT_ONE};
+        char             name[32];
+
+        snprintf(name, sizeof(name), "norm%zu.running_%s", step, names[i]);
+        ck_assert_int_eq(ddp_params_add_average(params, name, 1, shape, init, 0.1F, &index), DDP_OK);
+    }
+}
+
+/* Which averages step `i` has. */
+static size_t averages_of(const nn_program_t *program, size_t i)
+{
+    size_t index = program->n_params;
+
+    while (i > 0) {
+        index += program->steps[--i].op == NN_NORM ? 2 : 0;
+    }
+    return index;
+}
+
 void nn_program_start(const nn_program_t *program, nn_world_t *world, uint64_t seed)
 {
     size_t index = 0;
@@ -76,6 +102,11 @@ void nn_program_start(const nn_program_t *program, nn_world_t *world, uint64_t s
                          DDP_OK);
         ck_assert_uint_eq(index, i);
     }
+    for (size_t i = 0; i < program->n_steps; i++) {
+        if (program->steps[i].op == NN_NORM) {
+            add_averages(program, i, world->params);
+        }
+    }
     ck_assert_int_eq(ddp_params_finish(world->params), DDP_OK);
     nn_world_start(world, seed);
     for (size_t i = 0; i < program->n_params; i++) {
@@ -87,12 +118,25 @@ void nn_program_start(const nn_program_t *program, nn_world_t *world, uint64_t s
     }
 }
 
-static ddp_status_t run_step(const nn_step_t *step, ddp_tape_t *tape, ddp_tensor_t **values,
+static ddp_status_t run_norm(const nn_program_t *program, size_t i, ddp_tape_t *tape, ddp_tensor_t **values,
                              ddp_tensor_t **y_p)
 {
-    ddp_tensor_t *x      = values[step->x];
-    const size_t  weight = (size_t)step->weight;
-    const size_t  bias   = step->bias == NN_NONE ? DDP_NO_PARAM : (size_t)step->bias;
+    const nn_step_t       *step     = &program->steps[i];
+    const size_t           averages = averages_of(program, i);
+    const ddp_batch_norm_t norm     = {(size_t)step->weight, (size_t)step->bias, averages, averages + 1,
+                                       (float)NN_EPS};
+
+    return ddp_nn_batch_norm(tape, values[step->x], &norm, step->x2 > 0 ? values[step->x2] : NULL, step->act,
+                             y_p);
+}
+
+static ddp_status_t run_step(const nn_program_t *program, size_t i, ddp_tape_t *tape, ddp_tensor_t **values,
+                             ddp_tensor_t **y_p)
+{
+    const nn_step_t *step   = &program->steps[i];
+    ddp_tensor_t    *x      = values[step->x];
+    const size_t     weight = (size_t)step->weight;
+    const size_t     bias   = step->bias == NN_NONE ? DDP_NO_PARAM : (size_t)step->bias;
 
     switch (step->op) {
     case NN_LINEAR:
@@ -111,6 +155,10 @@ static ddp_status_t run_step(const nn_step_t *step, ddp_tape_t *tape, ddp_tensor
         return ddp_nn_dropout(tape, x, step->p, y_p);
     case NN_ADD:
         return ddp_nn_add(tape, x, values[step->x2], y_p);
+    case NN_NORM:
+        return run_norm(program, i, tape, values, y_p);
+    case NN_GLOBAL_POOL:
+        return ddp_nn_global_avg_pool(tape, x, y_p);
     }
     return DDP_ERR_INVALID_ARG;
 }
@@ -123,8 +171,8 @@ ddp_loss_stats_t *nn_program_forward(const nn_program_t *program, nn_world_t *wo
 
     ck_assert_int_eq(ddp_tape_input(world->tape, input, program->ndim, program->shape, &values[0]), DDP_OK);
     for (size_t i = 0; i < program->n_steps; i++) {
-        ck_assert_msg(run_step(&program->steps[i], world->tape, values, &values[i + 1]) == DDP_OK,
-                      "step %zu: %s", i, ddp_error_line());
+        ck_assert_msg(run_step(program, i, world->tape, values, &values[i + 1]) == DDP_OK, "step %zu: %s", i,
+                      ddp_error_line());
     }
     last = values[program->n_steps];
     if (program->labels != NULL) {

@@ -12,6 +12,7 @@
 
 #define NN_MAX_STEPS 24
 #define NN_NONE      (-1)
+#define NN_EPS       1e-5 /* of NN_NORM */
 
 typedef enum nn_op {
     NN_LINEAR,
@@ -21,13 +22,15 @@ typedef enum nn_op {
     NN_AVG_POOL,
     NN_FLATTEN,
     NN_DROPOUT,
-    NN_ADD
+    NN_ADD,
+    NN_NORM,
+    NN_GLOBAL_POOL
 } nn_op_t;
 
 /** Step i of a program makes value i + 1; value 0 is the input. */
 typedef struct nn_step {
     nn_op_t   op;
-    int       x, x2; /* values it reads; x2: NN_ADD */
+    int       x, x2; /* values it reads; x2: NN_ADD; the residual of NN_NORM, which has one if x2 > 0 */
     int       weight, bias;
     ddp_act_t act;
     size_t    kernel, stride, pad;
@@ -71,7 +74,8 @@ void nn_world_wait(nn_world_t *world);
 /** Number of instruction sets this processor has: 0 .. n - 1. */
 int nn_isas(void);
 
-/** Register the program's parameters, start the world. */
+/** Register the program's parameters, and after them the running averages of each NN_NORM: mean, variance.
+ * Start the world. */
 void nn_program_start(const nn_program_t *program, nn_world_t *world, uint64_t seed);
 /** Forward and loss in float32; the tape has begun. values[i] are filled. */
 ddp_loss_stats_t *nn_program_forward(const nn_program_t *program, nn_world_t *world, const float *input,

@@ -182,6 +182,47 @@ static void element_wise(const nn_step_t *step, const value_t *values, const dou
     }
 }
 
+/* With the mean and variance of each column. */
+static void norm(const nn_step_t *step, const double *const *params, const value_t *values, value_t *y,
+                 double *margin)
+{
+    const value_t *x    = &values[step->x];
+    const size_t   c    = x->shape[x->ndim - 1];
+    const double   rows = (double)(x->count / c);
+
+    make(y, x->ndim, x->shape);
+    for (size_t j = 0; j < c; j++) {
+        double mean     = 0;
+        double variance = 0;
+
+        for (size_t i = j; i < x->count; i += c) {
+            mean += x->data[i] / rows;
+        }
+        for (size_t i = j; i < x->count; i += c) {
+            variance += (x->data[i] - mean) * (x->data[i] - mean) / rows;
+        }
+        for (size_t i = j; i < x->count; i += c) {
+            const double residual = step->x2 > 0 ? values[step->x2].data[i] : 0;
+            const double scale    = params[step->weight][j] / sqrt(variance + NN_EPS);
+
+            y->data[i] =
+                activate(step->act, (x->data[i] - mean) * scale + params[step->bias][j] + residual, margin);
+        }
+    }
+}
+
+static void global_pool(const value_t *x, value_t *y)
+{
+    const size_t pixels   = x->shape[1] * x->shape[2];
+    const size_t c        = x->shape[3];
+    const size_t shape[2] = {x->shape[0], c};
+
+    make(y, 2, shape);
+    for (size_t i = 0; i < x->count; i++) {
+        y->data[i / c / pixels * c + i % c] += x->data[i] / (double)pixels;
+    }
+}
+
 static void cross_entropy(const nn_program_t *program, const value_t *logits, nn_reference_t *result)
 {
     const size_t classes = logits->shape[logits->ndim - 1];
@@ -241,6 +282,10 @@ void nn_reference_run(const nn_program_t *program, const float *input, const dou
             pool(step, x, y, &result->margin);
         } else if (step->op == NN_FLATTEN) {
             flatten(x, y);
+        } else if (step->op == NN_NORM) {
+            norm(step, params, values, y, &result->margin);
+        } else if (step->op == NN_GLOBAL_POOL) {
+            global_pool(x, y);
         } else {
             element_wise(step, values, masks == NULL ? NULL : masks[i], y, &result->margin);
         }
