@@ -134,19 +134,21 @@ out:
 ddp_status_t ddp_nn_batch_norm(ddp_tape_t *tape, ddp_tensor_t *x, const ddp_batch_norm_t *norm,
                                ddp_tensor_t *residual, ddp_act_t act, ddp_tensor_t **y_p)
 {
-    ddp_status_t          status = DDP_OK;
-    ddp_tensor_t         *y      = NULL;
-    ddp_node_t           *head   = NULL;
-    batch_norm_node_t    *node   = NULL;
-    ddp_batch_norm_args_t args   = {
-          .x = x->data, .rows = ddp_tensor_rows(x), .c = ddp_tensor_width(x), .eps = norm->eps, .act = act};
+    ddp_status_t          status     = DDP_OK;
+    ddp_tensor_t         *y          = NULL;
+    ddp_node_t           *head       = NULL;
+    batch_norm_node_t    *node       = NULL;
+    bool                  needs_grad = residual != NULL && residual->needs_grad;
+    ddp_batch_norm_args_t args       = {
+              .x = x->data, .rows = ddp_tensor_rows(x), .c = ddp_tensor_width(x), .eps = norm->eps, .act = act};
 
     if (residual != NULL) {
         DDP_TRY(check_residual(x, residual));
         args.residual = residual->data;
     }
     DDP_TRY(batch_norm_params(tape, norm, &args));
-    DDP_TRY(ddp_tape_new_tensor(tape, x->ndim, x->shape, true, &y));
+    needs_grad = needs_grad || ddp_tape_needs_grad(tape, x, norm->gamma, norm->beta);
+    DDP_TRY(ddp_tape_new_tensor(tape, x->ndim, x->shape, needs_grad, &y));
     DDP_TRY(batch_norm_statistics(tape, norm, y->needs_grad, &args));
     args.y = y->data;
     DDP_TRY(ddp_op_batch_norm(tape->stream, &args));
