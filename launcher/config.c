@@ -37,7 +37,12 @@ const char *ddp_config_name(size_t i)
 
 bool ddp_config_is_list(size_t i)
 {
-    return ddp_keys[i].type == KEY_SIZES;
+    return ddp_keys[i].type == KEY_SIZES || ddp_keys[i].type == KEY_WORDS;
+}
+
+bool ddp_config_is_words(size_t i)
+{
+    return ddp_keys[i].type == KEY_WORDS;
 }
 
 size_t ddp_config_find(const char *section, const char *name)
@@ -225,6 +230,59 @@ static ddp_status_t parse_text(const ddp_key_t *key, const char *text, char *to)
     return DDP_OK;
 }
 
+bool ddp_config_word(const char *words, size_t i, char *text, size_t size)
+{
+    for (; i > 0 && words != NULL; i--) {
+        words = strchr(words, ',');
+        words = words != NULL ? words + 1 : NULL;
+    }
+    if (words == NULL || *words == '\0') {
+        return false;
+    }
+    snprintf(text, size, "%.*s", (int)strcspn(words, ","), words);
+    return true;
+}
+
+/* `["conv1.*", fc?.bias]`, or the same without brackets or quotes; "[]" is none. */
+static ddp_status_t parse_words(const ddp_key_t *key, const char *text, char *to)
+{
+    char        words[DDP_CONFIG_TEXT_SIZE] = "";
+    size_t      used                        = 0;
+    const char *end                         = text + strlen(text);
+
+    if (end - text >= 2 && text[0] == '[' && end[-1] == ']') {
+        text++;
+        end--;
+    }
+    text += strspn(text, " ");
+    while (text < end) {
+        const char *comma  = memchr(text, ',', (size_t)(end - text));
+        const char *next   = comma != NULL ? comma : end;
+        size_t      length = (size_t)(next - text);
+
+        while (length > 0 && text[length - 1] == ' ') {
+            length--;
+        }
+        if (length >= 2 && (text[0] == '"' || text[0] == '\'') && text[length - 1] == text[0]) {
+            text++;
+            length -= 2;
+        }
+        if (length == 0 || (comma != NULL && comma + 1 == end) || used + length + 2 > sizeof(words)) {
+            return ddp_fail(DDP_ERR_CONFIG,
+                            "%s.%s is '%.80s': a list such as [\"conv1.*\", \"fc?.bias\"] is "
+                            "expected, of at most %d bytes",
+                            key->section, key->name, text, DDP_CONFIG_TEXT_SIZE - 2);
+        }
+        used += (size_t)snprintf(words + used, sizeof(words) - used, "%s%.*s", used > 0 ? "," : "",
+                                 (int)length, text);
+        text = comma != NULL ? comma + 1 : end;
+        text += strspn(text, " ");
+    }
+    memset(to, 0, DDP_CONFIG_TEXT_SIZE);
+    memcpy(to, words, used);
+    return DDP_OK;
+}
+
 ddp_status_t ddp_config_parse(ddp_config_t *config, size_t i, const char *text)
 {
     const ddp_key_t *key = &ddp_keys[i];
@@ -248,6 +306,8 @@ ddp_status_t ddp_config_parse(ddp_config_t *config, size_t i, const char *text)
         return parse_choice(key, text, at(config, key));
     case KEY_SIZES:
         return parse_sizes(key, text, at(config, key), &config->model.n_hidden);
+    case KEY_WORDS:
+        return parse_words(key, text, at(config, key));
     case KEY_TEXT:
         break;
     }
@@ -317,6 +377,20 @@ static void sizes_text(const ddp_config_t *config, char *text, size_t size)
     }
 }
 
+/* Quoted, since `*` and its like mean something else to YAML. */
+static void words_text(const char *words, char *text, size_t size)
+{
+    char   word[DDP_CONFIG_TEXT_SIZE];
+    size_t used = (size_t)snprintf(text, size, "[");
+
+    for (size_t i = 0; ddp_config_word(words, i, word, sizeof(word)) && used < size; i++) {
+        used += (size_t)snprintf(text + used, size - used, "%s\"%s\"", i > 0 ? ", " : "", word);
+    }
+    if (used < size) {
+        snprintf(text + used, size - used, "]");
+    }
+}
+
 void ddp_config_value(const ddp_config_t *config, size_t i, char *text, size_t size)
 {
     const ddp_key_t *key   = &ddp_keys[i];
@@ -343,6 +417,9 @@ void ddp_config_value(const ddp_config_t *config, size_t i, char *text, size_t s
         break;
     case KEY_SIZES:
         sizes_text(config, text, size);
+        break;
+    case KEY_WORDS:
+        words_text(value, text, size);
         break;
     case KEY_TEXT:
         snprintf(text, size, "%s", (const char *)value);

@@ -30,6 +30,7 @@
 #define DDP_CONFIG_FORMAT_AUTO    3 /* behind ddp_tokens_format_t, whose text is data.kind text */
 #define DDP_CONFIG_REDUCTION_AUTO 2
 
+typedef enum ddp_decay { DDP_DECAY_ALL = 0, DDP_DECAY_MATRICES = 1, DDP_DECAY_AUTO = 2 } ddp_decay_t;
 typedef enum ddp_recompute { DDP_RECOMPUTE_NONE = 0, DDP_RECOMPUTE_BLOCKS = 1 } ddp_recompute_t;
 
 typedef struct ddp_config {
@@ -56,14 +57,16 @@ typedef struct ddp_config {
         uint64_t epochs, steps, batch;
         uint64_t micro_batch; /* 0: not chosen yet */
         uint64_t seed, log_every, eval_every;
-        int      nonfinite; /* ddp_nonfinite_t */
-        int      recompute; /* ddp_recompute_t */
+        int      nonfinite;                    /* ddp_nonfinite_t */
+        int      recompute;                    /* ddp_recompute_t */
+        char     freeze[DDP_CONFIG_TEXT_SIZE]; /* patterns, "a,b" */
     } train;
     struct {
         int    kind; /* ddp_optim_kind_t */
         double lr, beta1, beta2, eps, weight_decay, momentum;
         bool   nesterov;
         double clip_norm;
+        int    decay; /* ddp_decay_t */
     } optimizer;
     struct {
         int      kind; /* ddp_schedule_kind_t */
@@ -87,9 +90,10 @@ void ddp_config_defaults(ddp_config_t *config);
 
 /** Number of keys; full name ("train.batch") and value of key `i` as --set takes them, in `size` bytes. */
 size_t      ddp_config_keys(void);
-const char *ddp_config_section(size_t i); /* "train", static */
-const char *ddp_config_name(size_t i);    /* "batch", static */
-bool        ddp_config_is_list(size_t i);
+const char *ddp_config_section(size_t i);  /* "train", static */
+const char *ddp_config_name(size_t i);     /* "batch", static */
+bool        ddp_config_is_list(size_t i);  /* of numbers or words */
+bool        ddp_config_is_words(size_t i); /* a list of any words, which may be empty */
 void        ddp_config_value(const ddp_config_t *config, size_t i, char *text, size_t size);
 
 /** @return index of the key, or ddp_config_keys() if there is none. */
@@ -126,6 +130,9 @@ size_t ddp_config_micro_batches(const ddp_config_t *config);
 /** DDP_ERR_CONFIG if a rank would have no micro-batch; names the largest rank count and the micro_batch that
  * fits. */
 ddp_status_t ddp_config_check_ranks(const ddp_config_t *config, int ranks) DDP_NODISCARD;
+
+/** Word `i` of a list of words such as train.freeze. @return false: there are not so many. */
+bool ddp_config_word(const char *words, size_t i, char *text, size_t size);
 
 /** A key that was changed but has no effect with the kinds chosen: its line for the user in `text`.
  * @param [in] i  @return false: nothing to say */

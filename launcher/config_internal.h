@@ -13,6 +13,7 @@ typedef enum ddp_key_type {
     KEY_CHOICE, /* int: position in `choices` */
     KEY_TEXT,   /* char[DDP_CONFIG_TEXT_SIZE] */
     KEY_SIZES,  /* size_t[DDP_MLP_MAX_HIDDEN] */
+    KEY_WORDS,  /* char[DDP_CONFIG_TEXT_SIZE], "a,b" */
 } ddp_key_type_t;
 
 typedef struct ddp_key {

@@ -101,6 +101,8 @@ const ddp_key_t ddp_keys[] = {
            "third more time, the same bits"),
     CHOICE(train, nonfinite, "stop", "stop|skip", NULL,
            "a loss or gradient that is not finite ends the run, or its step changes nothing"),
+    {"train", "freeze", KEY_WORDS, AT(train.freeze), "[]", 0, 0, false, false, NULL, "", NULL,
+     "parameters that are not trained, by name or pattern, as in [\"conv1.*\"]"},
 
     CHOICE(optimizer, kind, "adamw", "sgd|adamw", NULL, "as in PyTorch"),
     REAL(optimizer, lr, "0.001", 0, 1e6, "", NULL, "learning rate after warm-up"),
@@ -111,6 +113,8 @@ const ddp_key_t ddp_keys[] = {
     FRACTION(optimizer, momentum, "0", "optimizer.kind=sgd", "of sgd"),
     {"optimizer", "nesterov", KEY_BOOL, AT(optimizer.nesterov), "false", 0, 0, false, false, NULL, "",
      "optimizer.kind=sgd", "Nesterov's form of momentum"},
+    CHOICE(optimizer, decay, "auto", "all|matrices|auto", NULL,
+           "what weight_decay is for; matrices: no biases and no norms. auto: matrices for gpt2, else all"),
     REAL(optimizer, clip_norm, "0", 0, 1e30, "", NULL, "clip gradients to this global norm; 0: do not"),
 
     CHOICE(schedule, kind, "cosine", "constant|linear|cosine|step|wsd", NULL,

@@ -153,6 +153,9 @@ ddp_status_t ddp_config_resolve(ddp_config_t *config, bool fashion_mnist_found)
 
         config->train.micro_batch = part < 64 ? part : 64;
     }
+    if (config->optimizer.decay == DDP_DECAY_AUTO) {
+        config->optimizer.decay = config->model.kind == DDP_MODEL_GPT2 ? DDP_DECAY_MATRICES : DDP_DECAY_ALL;
+    }
     if (config->ddp.reduction == DDP_CONFIG_REDUCTION_AUTO) {
         config->ddp.reduction = DDP_REDUCTION_EXACT;
     }

@@ -110,8 +110,8 @@ void ddp_config_help(FILE *out)
             snprintf(range, sizeof(range), "%s", key->choices);
         } else if (key->type == KEY_BOOL) {
             snprintf(range, sizeof(range), "true|false");
-        } else if (key->type == KEY_TEXT) {
-            snprintf(range, sizeof(range), "text");
+        } else if (key->type == KEY_TEXT || key->type == KEY_WORDS) {
+            snprintf(range, sizeof(range), key->type == KEY_TEXT ? "text" : "list of texts");
         } else {
             ddp_key_range(key, range, sizeof(range));
         }

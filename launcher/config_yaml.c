@@ -105,11 +105,12 @@ static void schema_build(schema_t *schema, size_t wrong)
             field->count_offset =
                 (uint32_t)(offsetof(document_t, slot) + i * sizeof(slot_t) + offsetof(slot_t, count));
             field->count_size = sizeof(uint32_t);
-            field->value      = (cyaml_schema_value_t){
-                     .type      = CYAML_SEQUENCE,
-                     .flags     = CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
-                     .data_size = sizeof(char *),
-                     .sequence  = {.entry = &schema->item, .min = 1, .max = CYAML_UNLIMITED}};
+            field->value      = (cyaml_schema_value_t){.type      = CYAML_SEQUENCE,
+                                                       .flags     = CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                                                       .data_size = sizeof(char *),
+                                                       .sequence  = {.entry = &schema->item,
+                                                                     .min   = ddp_config_is_words(i) ? 0 : 1,
+                                                                     .max   = CYAML_UNLIMITED}};
         } else {
             field->value       = schema->item;
             field->value.flags = CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL;
@@ -213,8 +214,12 @@ static ddp_status_t explain(const char *text, cyaml_err_t error, report_t *repor
                         report->field);
     }
     if (strncmp(report->cause, "Expecting SEQUENCE", 18) == 0 || strstr(report->cause, "entries") != NULL) {
-        return ddp_fail(DDP_ERR_CONFIG, "%s.%s: a list of at least one is expected, as in [512, 512]",
-                        report->outer, report->field);
+        const size_t i        = ddp_config_find(report->outer, report->field);
+        const bool   is_words = i < ddp_config_keys() && ddp_config_is_words(i);
+
+        return ddp_fail(DDP_ERR_CONFIG, "%s.%s: a list %s", report->outer, report->field,
+                        is_words ? "is expected, as in [\"conv1.*\"]"
+                                 : "of at least one is expected, as in [512, 512]");
     }
     return ddp_fail(DDP_ERR_CONFIG, "%s",
                     report->cause[0] != '\0' ? report->cause : "a key has to be a single word");
@@ -233,8 +238,9 @@ static ddp_status_t fail_at(const char *path, const report_t *report)
 /* One key of the document into the configuration; a list becomes the text "a,b,c" that --set takes. */
 static ddp_status_t take(ddp_config_t *config, size_t i, const slot_t *slot)
 {
-    char   text[512] = "";
-    size_t used      = 0;
+    const char *const unwanted  = ddp_config_is_words(i) ? "," : " ,[]";
+    char              text[512] = "";
+    size_t            used      = 0;
 
     if (!ddp_config_is_list(i)) {
         return ddp_config_parse(config, i, slot->value);
@@ -242,13 +248,14 @@ static ddp_status_t take(ddp_config_t *config, size_t i, const slot_t *slot)
     for (uint32_t j = 0; j < slot->count && used < sizeof(text); j++) {
         const char *item = ((char **)slot->value)[j];
 
-        if (strpbrk(item, " ,[]") != NULL) {
-            return ddp_fail(DDP_ERR_CONFIG,
-                            "%s.%s holds '%.80s': a list of numbers is expected, as in [512, 512]",
-                            ddp_config_section(i), ddp_config_name(i), item);
+        if (item[0] == '\0' || strpbrk(item, unwanted) != NULL) {
+            return ddp_fail(DDP_ERR_CONFIG, "%s.%s holds '%.80s': a list of %s is expected",
+                            ddp_config_section(i), ddp_config_name(i), item,
+                            ddp_config_is_words(i) ? "words without a comma" : "numbers, as in [512, 512],");
         }
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", j > 0 ? "," : "", item);
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", j > 0 ? "," : "[", item);
     }
+    snprintf(text + (used < sizeof(text) - 2 ? used : sizeof(text) - 2), 2, "]");
     return ddp_config_parse(config, i, text);
 }
 

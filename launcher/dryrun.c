@@ -40,6 +40,9 @@ static size_t print_model(const ddp_run_t *run)
         printf("%-12s %-32s %-18s %12zu\n", layers[i].name, layers[i].kind, shape, layers[i].parameters);
     }
     printf("%-12s %-32s %-18s %12zu\n", "total", "", "", ddp_params_elements(run->params));
+    if (run->frozen > 0) {
+        printf("%-12s %-32s %-18s %12zu\n", "frozen", "", "", run->frozen);
+    }
     return floats;
 }
 

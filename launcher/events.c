@@ -75,6 +75,9 @@ void ddp_event_start(ddp_run_t *run)
         add(event, "tokens", run->data.tokens);
     }
     add(event, "parameters", (double)ddp_params_elements(run->params));
+    if (run->frozen > 0) {
+        add(event, "frozen", (double)run->frozen);
+    }
     add_plan(event, run);
     add(event, "micro_batches", (double)ddp_config_micro_batches(&run->config));
     add(event, "total_steps", (double)run->total_steps);

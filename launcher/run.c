@@ -141,6 +141,37 @@ static void describe_pictures(const ddp_run_t *run, ddp_model_config_t *model)
     model->classes  = info->classes > more ? info->classes : more;
 }
 
+/* train.freeze and optimizer.decay. */
+static ddp_status_t choose_trained(ddp_run_t *run)
+{
+    ddp_status_t             status  = DDP_OK;
+    ddp_params_t            *params  = run->params;
+    const ddp_tensor_desc_t *descs   = ddp_params_descs(params);
+    size_t                   trained = 0;
+    char                     word[DDP_CONFIG_TEXT_SIZE];
+
+    for (size_t i = 0; ddp_config_word(run->config.train.freeze, i, word, sizeof(word)); i++) {
+        size_t count = 0;
+
+        DDP_TRY(ddp_params_freeze(params, word, &count));
+        DDP_REQUIRE(count > 0, DDP_ERR_CONFIG,
+                    "train.freeze: '%s' matches no parameter; they have names such as %s and %s", word,
+                    descs[0].name, descs[ddp_params_count(params) - 1].name);
+    }
+    for (size_t i = 0; i < ddp_params_count(params); i++) {
+        const bool is_trained = ddp_params_is_trained(params, i);
+
+        trained += is_trained ? 1 : 0;
+        run->frozen += !is_trained && descs[i].role == DDP_TENSOR_PARAMETER ? descs[i].count : 0;
+    }
+    DDP_REQUIRE(trained > 0, DDP_ERR_CONFIG, "train.freeze leaves nothing to train");
+    if (run->config.optimizer.decay == DDP_DECAY_MATRICES) {
+        ddp_params_decay_matrices(params);
+    }
+out:
+    return status;
+}
+
 static ddp_status_t create_model(ddp_run_t *run)
 {
     ddp_status_t        status = DDP_OK;
@@ -161,6 +192,7 @@ static ddp_status_t create_model(ddp_run_t *run)
     }
     DDP_TRY(ddp_params_create(&run->params));
     DDP_TRY(ddp_model_create(&model, run->params, &run->model));
+    DDP_TRY(choose_trained(run));
 out:
     return status;
 }

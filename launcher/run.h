@@ -86,6 +86,7 @@ typedef struct ddp_run {
     ddp_tokens_t   *train_tokens, *test_tokens;
     ddp_data_info_t data; /* of either */
     ddp_params_t   *params;
+    size_t          frozen; /* elements of params that are not trained */
     ddp_model_t    *model;
     ddp_trainer_t  *trainer;
     ddp_tape_t     *tape;    /* borrowed from trainer */

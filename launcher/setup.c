@@ -111,14 +111,18 @@ static void say_idle_cores(const ddp_run_t *run)
 static void say_start(const ddp_run_t *run)
 {
     char model[32];
+    char frozen[48] = "";
 
     if (ddp_comm_rank(run->comm) != 0) {
         return;
     }
     ddp_config_value(&run->config, ddp_config_find("model", "kind"), model, sizeof(model));
     ddp_data_say(run);
-    ddp_log(DDP_LOG_INFO, "model %s, %zu parameters; %d rank%s, batch %" PRIu64 " in %zu micro-batches; %s",
-            model, ddp_params_elements(run->params), ddp_comm_size(run->comm),
+    if (run->frozen > 0) {
+        snprintf(frozen, sizeof(frozen), ", %zu of them frozen", run->frozen);
+    }
+    ddp_log(DDP_LOG_INFO, "model %s, %zu parameters%s; %d rank%s, batch %" PRIu64 " in %zu micro-batches; %s",
+            model, ddp_params_elements(run->params), frozen, ddp_comm_size(run->comm),
             ddp_comm_size(run->comm) > 1 ? "s" : "", run->config.train.batch,
             ddp_config_micro_batches(&run->config), ddp_isa_name(run->isa));
     ddp_log(DDP_LOG_INFO, "folder %s", run->folder);

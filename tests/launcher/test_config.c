@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/tokens.h"
 #include "launcher/config.h"
 #include "tests/support/ddp_test.h"
 
@@ -125,6 +126,7 @@ START_TEST(a_dump_reads_back_to_the_same_values)
     ddp_assert_ok(ddp_config_set(&config, "model.hidden=7"));
     ddp_assert_ok(ddp_config_set(&config, "data.path=it's: # {\"odd\"}\\\n\t\x1b"));
     ddp_assert_ok(ddp_config_set(&config, "schedule.kind=wsd"));
+    ddp_assert_ok(ddp_config_set(&config, "train.freeze=*.bias,h.[0-5].*"));
     ddp_assert_ok(ddp_config_resolve(&config, true));
     text = ddp_config_dump(&config);
     ck_assert_ptr_nonnull(text);
@@ -150,8 +152,8 @@ END_TEST
 /* Any word will do for these. */
 static bool is_text_key(const char *name)
 {
-    static const char *const names[] = {"path",   "test_path",   "images",
-                                        "labels", "test_images", "test_labels"};
+    static const char *const names[] = {"path",        "test_path",   "images", "labels",
+                                        "test_images", "test_labels", "freeze"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
@@ -306,6 +308,75 @@ START_TEST(what_is_left_open_is_chosen_without_the_ranks)
 }
 END_TEST
 
+static void resolve(ddp_config_t *config, const char *const *sets)
+{
+    ddp_config_defaults(config);
+    for (; *sets != NULL; sets++) {
+        ddp_assert_ok(ddp_config_set(config, *sets));
+    }
+    ddp_assert_ok(ddp_config_resolve(config, true));
+}
+
+#define RESOLVE(config, ...) resolve(config, (const char *const[]){__VA_ARGS__, NULL})
+
+START_TEST(a_gpt2_takes_from_its_preset_what_is_not_stated)
+{
+    ddp_config_t config;
+
+    RESOLVE(&config, "model.kind=gpt2", "data.kind=text", "data.path=x", "model.preset=355m",
+            "model.layers=3", "model.context=128");
+    ck_assert_uint_eq(config.model.layers, 3);
+    ck_assert_uint_eq(config.model.heads, 16);
+    ck_assert_uint_eq(config.model.channels, 1024);
+    ck_assert_uint_eq(config.model.context, 128);
+    ck_assert_uint_eq(config.model.vocab, 256);
+    ck_assert_int_eq(config.optimizer.decay, DDP_DECAY_MATRICES);
+    ck_assert(ddp_config_is_tokens(&config));
+    RESOLVE(&config, "model.kind=gpt2", "data.kind=tokens", "data.path=x", "data.format=uint32",
+            "optimizer.decay=all");
+    ck_assert_uint_eq(config.model.layers, 4);
+    ck_assert_uint_eq(config.model.channels, 256);
+    ck_assert_uint_eq(config.model.vocab, 50257);
+    ck_assert_int_eq(config.data.format, DDP_TOKENS_UINT32);
+    ck_assert_int_eq(config.optimizer.decay, DDP_DECAY_ALL);
+    RESOLVE(&config, "model.kind=mlp");
+    ck_assert_uint_eq(config.model.layers, 0);
+    ck_assert_int_eq(config.optimizer.decay, DDP_DECAY_ALL);
+    ck_assert(!ddp_config_is_tokens(&config));
+}
+END_TEST
+
+START_TEST(a_list_of_words_may_hold_anything_but_a_comma)
+{
+    static const char *const no_lists[] = {"a,,b", ",a", "a,", "[,]", "\"\""};
+    ddp_config_t             config;
+    char                     value[64];
+
+    ddp_assert_ok(load(&config, "train:\n  freeze: [\"*.bias\", 'h.[0-5].*', plain]\n"));
+    ck_assert_str_eq(config.train.freeze, "*.bias,h.[0-5].*,plain");
+    get(&config, "train", "freeze", value);
+    ck_assert_str_eq(value, "[\"*.bias\", \"h.[0-5].*\", \"plain\"]");
+    ddp_assert_ok(ddp_config_set(&config, "train.freeze=[ab]*, x[12] "));
+    ck_assert_str_eq(config.train.freeze, "[ab]*,x[12]");
+    ddp_assert_ok(load(&config, "train: {freeze: [\"[ab]*\", \"x[12]\"]}\n"));
+    ck_assert_str_eq(config.train.freeze, "[ab]*,x[12]");
+    ck_assert(ddp_config_word(config.train.freeze, 1, value, sizeof(value)));
+    ck_assert_str_eq(value, "x[12]");
+    ck_assert(!ddp_config_word(config.train.freeze, 2, value, sizeof(value)));
+    ddp_assert_ok(ddp_config_set(&config, "train.freeze=[]"));
+    ck_assert_str_eq(config.train.freeze, "");
+    ddp_assert_ok(load(&config, "train: {freeze: []}\n"));
+    ck_assert_str_eq(config.train.freeze, "");
+    for (size_t i = 0; i < sizeof(no_lists) / sizeof(no_lists[0]); i++) {
+        snprintf(value, sizeof(value), "train.freeze=%s", no_lists[i]);
+        ddp_assert_fails(ddp_config_set(&config, value), DDP_ERR_CONFIG, "a list such as");
+    }
+    refuse("train: {freeze: a}\n", ":1:17: ", "train.freeze: a list is expected, as in");
+    refuse("train: {freeze: [a, \"b,c\"]}\n", ":1:17: ", "train.freeze holds 'b,c'");
+    refuse("train: {freeze: [a, \"\"]}\n", ":1:17: ", "train.freeze holds ''");
+}
+END_TEST
+
 START_TEST(too_many_ranks_are_told_what_fits)
 {
     ddp_config_t config;
@@ -346,6 +417,11 @@ START_TEST(a_key_of_another_kind_is_said_to_have_no_effect)
     for (size_t i = 0; i < ddp_config_keys(); i++) {
         ck_assert(!ddp_config_no_effect(&config, i, text, sizeof(text)));
     }
+    ddp_assert_ok(ddp_config_set(&config, "data.val_fraction=0.2"));
+    config.data.kind = DDP_CONFIG_DATA_TOKENS; /* one of several kinds */
+    ck_assert(!ddp_config_no_effect(&config, ddp_config_find("data", "val_fraction"), text, sizeof(text)));
+    config.data.kind = DDP_DATA_IDX;
+    ck_assert(ddp_config_no_effect(&config, ddp_config_find("data", "val_fraction"), text, sizeof(text)));
 }
 END_TEST
 
@@ -366,6 +442,8 @@ int main(void)
     tcase_add_test(tcase, files_that_are_no_configuration_are_refused_in_a_line);
     tcase_add_test(tcase, set_goes_through_the_same_checks);
     tcase_add_test(tcase, what_is_left_open_is_chosen_without_the_ranks);
+    tcase_add_test(tcase, a_gpt2_takes_from_its_preset_what_is_not_stated);
+    tcase_add_test(tcase, a_list_of_words_may_hold_anything_but_a_comma);
     tcase_add_test(tcase, too_many_ranks_are_told_what_fits);
     tcase_add_test(tcase, a_key_of_another_kind_is_said_to_have_no_effect);
     suite_add_tcase(suite, tcase);

@@ -111,6 +111,28 @@ formats()
     holds few/metrics.jsonl '"samples":40,"test_samples":7,'
 }
 
+# Keys that change what is kept and what is trained.
+keys()
+{
+    ranks 1 0 $small
+    one=$(weights)
+    ranks 2 0 $small --set optimizer.decay=matrices
+    same 'optimizer.decay=matrices, which is the default'
+    for set in optimizer.decay=all 'train.freeze=[transformer.h.0.*,*.bias]'; do
+        ranks 1 0 $small --set "$set" --log info
+        other=$(weights)
+        [ "$other" != "$one" ] || fail "$set changes nothing"
+        ranks 3 0 $small --set "$set" --out "run-$set"
+        [ "$(weights)" = "$other" ] || fail "$set: other weights on 3 ranks"
+    done
+    # one block: 4 matrices 12 x 32 x 32, biases 9 x 32, norms 4 x 32; the other's biases 11 x 32; the last norm's 32
+    holds "run-$set/metrics.jsonl" '"frozen":13088,'
+    ranks 2 2 $small --set train.freeze=wte
+    says "train.freeze: 'wte' matches no parameter; they have names such as transformer.wte.weight"
+    ranks 2 2 $small --set 'train.freeze=*'
+    says 'train.freeze leaves nothing to train'
+}
+
 # What a run says and writes.
 files()
 {
