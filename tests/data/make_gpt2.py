@@ -1,9 +1,9 @@
-"""Writes tests/data/gpt2.bin: 10 AdamW steps of a tiny GPT-2 by PyTorch. Needs torch and numpy (made with torch 2.13);
-nothing else reads this script. Format and meaning are those of make_training.py: arrays with a header; initial weights,
-and the gradient of the summed loss of step 1 computed in float64; losses and a sample of the weights after steps 1, 5
-and 10 of a run in float64, with the distance of a run in float32 from it. The model is written out in plain torch, with
-the names and shapes of Hugging Face's GPT2LMHeadModel. Weights of later steps leave out attn.c_attn.bias: softmax does
-not depend on the bias of the keys, so its gradient is rounding alone, of which AdamW makes whole steps.
+"""Writes tests/data/gpt2.bin: 10 AdamW steps of a tiny GPT2LMHeadModel of Hugging Face's transformers. Needs torch, numpy and
+transformers (made with torch 2.13 and transformers 5.24); nothing else reads this script. Format and meaning are those of
+make_training.py: arrays with a header; initial weights, and the gradient of the summed loss of step 1 computed in float64; losses and
+a sample of the weights after steps 1, 5 and 10 of a run in float64, with the distance of a run in float32 from it. Weights of
+later steps leave out attn.c_attn.bias: softmax does not depend on the bias of the keys, so its gradient is rounding alone, of
+which AdamW makes whole steps.
 """
 import pathlib
 import struct
@@ -11,69 +11,44 @@ import struct
 import numpy as np
 import torch
 import torch.nn.functional as F
+from transformers import GPT2Config, GPT2LMHeadModel
 
 LAYERS, HEADS, C, T, V, N, STEPS = 2, 2, 32, 24, 61, 3, 10
 KEPT_STEPS = (1, 5, 10)
 SAMPLE = 7
 
 
-def make_weights():
+def make_model(start, dtype):
+    """`start` is a state dict, or None: larger weights than at a real start, so that no part is lost beside another."""
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=V, n_positions=T, n_embd=C, n_layer=LAYERS, n_head=HEADS, resid_pdrop=0,
+                                       embd_pdrop=0, attn_pdrop=0)).to(dtype)
+    if start is not None:
+        model.load_state_dict(start, strict=False)  # lm_head.weight is tied to the embedding
+        return model
     g = torch.Generator().manual_seed(3)
-    shapes = {"wte.weight": (V, C), "wpe.weight": (T, C)}
-    for i in range(LAYERS):
-        for name, rows, columns in (("ln_1", None, C), ("attn.c_attn", C, 3 * C), ("attn.c_proj", C, C),
-                                    ("ln_2", None, C), ("mlp.c_fc", C, 4 * C), ("mlp.c_proj", 4 * C, C)):
-            shapes[f"h.{i}.{name}.weight"] = (columns,) if rows is None else (rows, columns)
-            shapes[f"h.{i}.{name}.bias"] = (columns,)
-    shapes["ln_f.weight"] = shapes["ln_f.bias"] = (C,)
-    # Larger than at a real start, so that no part is lost beside another.
-    weights = {"transformer." + k: 0.2 * torch.randn(s, generator=g) for k, s in shapes.items()}
-    for k in weights:
-        if ".ln_" in k and k.endswith("weight"):
-            weights[k] += 1
-    return weights
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(0.2 * torch.randn(p.shape, generator=g) + (1 if ".ln_" in name and name.endswith("weight") else 0))
+    return model
 
 
-def model(w, tokens):
-    n, t = tokens.shape
-    x = w["transformer.wte.weight"][tokens] + w["transformer.wpe.weight"][:t]
-    mask = torch.ones(t, t, dtype=torch.bool).tril()
-
-    def linear(x, name):
-        return x @ w[name + ".weight"] + w[name + ".bias"]
-
-    def norm(x, name):
-        return F.layer_norm(x, (C,), w[name + ".weight"], w[name + ".bias"], 1e-5)
-
-    for i in range(LAYERS):
-        h = f"transformer.h.{i}."
-        q, k, v = (p.view(n, t, HEADS, C // HEADS).transpose(1, 2)
-                   for p in linear(norm(x, h + "ln_1"), h + "attn.c_attn").split(C, dim=2))
-        scores = (q @ k.transpose(2, 3) / (C // HEADS) ** 0.5).masked_fill(~mask, -torch.inf)
-        y = (scores.softmax(dim=3) @ v).transpose(1, 2).reshape(n, t, C)
-        x = x + linear(y, h + "attn.c_proj")
-        y = F.gelu(linear(norm(x, h + "ln_2"), h + "mlp.c_fc"), approximate="tanh")
-        x = x + linear(y, h + "mlp.c_proj")
-    return norm(x, "transformer.ln_f") @ w["transformer.wte.weight"].T
-
-
-def loss_of(w, tokens, targets, reduction):
-    return F.cross_entropy(model(w, tokens).flatten(0, 1), targets.flatten().long(), ignore_index=-1,
-                           reduction=reduction)
+def loss_of(model, tokens, targets, reduction):
+    logits = model(input_ids=tokens.long()).logits
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten().long(), ignore_index=-1, reduction=reduction)
 
 
 def train(start, dtype, tokens, targets):
-    w = {k: v.to(dtype).clone().requires_grad_() for k, v in start.items()}
-    optimizer = torch.optim.AdamW(w.values(), lr=2.0**-8)
+    model = make_model(start, dtype)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2.0**-8)
     losses, kept = [], {}
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss = loss_of(w, tokens[step], targets[step], "mean")
+        loss = loss_of(model, tokens[step], targets[step], "mean")
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
         if step + 1 in KEPT_STEPS:
-            kept[step + 1] = {k: v.detach().double().flatten()[::SAMPLE].clone() for k, v in w.items()
+            kept[step + 1] = {k: v.detach().double().flatten()[::SAMPLE].clone() for k, v in model.named_parameters()
                               if not k.endswith("c_attn.bias")}
     return np.array(losses), kept
 
@@ -91,17 +66,17 @@ def write(file, name, array):
 
 def main():
     torch.set_num_threads(1)
-    start = make_weights()
+    start = {k: v.detach() for k, v in make_model(None, torch.float32).named_parameters()}
     text = torch.randint(V, (STEPS, N, T + 1), generator=torch.Generator().manual_seed(4), dtype=torch.int32)
     tokens, targets = text[:, :, :-1].contiguous(), text[:, :, 1:].contiguous()
     targets[0, 1, 5] = -1
     with open(pathlib.Path(__file__).resolve().parent / "gpt2.bin", "wb") as file:
         write(file, "tokens", tokens.numpy())
         write(file, "targets", targets.numpy())
-        w = {k: v.double().clone().requires_grad_() for k, v in start.items()}
-        write(file, "logits", model(w, tokens[0]).detach().numpy())
-        loss_of(w, tokens[0], targets[0], "sum").backward()
-        for key, value in w.items():
+        model = make_model(start, torch.float64)
+        write(file, "logits", model(input_ids=tokens[0].long()).logits.detach().numpy())
+        loss_of(model, tokens[0], targets[0], "sum").backward()
+        for key, value in model.named_parameters():
             write(file, f"start.{key}", start[key].numpy())
             write(file, f"grad.{key}", value.grad.float().numpy())
         losses64, kept64 = train(start, torch.float64, tokens, targets)

@@ -1,4 +1,4 @@
-/* A tiny GPT-2 against PyTorch; the values and how they were made: tests/data/make_gpt2.py. */
+/* A tiny GPT-2 of Hugging Face's transformers; the values and how they were made: tests/data/make_gpt2.py. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
