@@ -90,4 +90,5 @@ def main():
         print(losses64, abs(losses32 - losses64), [distance(kept32[s], kept64[s]) for s in KEPT_STEPS])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/optim.h"
 #include "nn/model.h"
-#include "tests/nn/nn_program.h"
+#include "tests/nn/nn_values.h"
 #include "tests/support/ddp_test.h"
 
 #define STEPS  10
@@ -16,72 +15,21 @@
 #define SAMPLE 7 /* every SAMPLE-th weight is in the file */
 #define N_KEPT 3
 
-typedef struct header {
-    char     name[64];
-    uint32_t type; /* 0 float32, 1 float64, 2 int32 */
-    uint32_t ndim;
-    uint32_t shape[4];
-} header_t;
-
-static unsigned char *file_bytes;
-static size_t         file_size;
-static const size_t   kept_steps[N_KEPT] = {1, 5, 10};
+static const size_t kept_steps[N_KEPT] = {1, 5, 10};
 
 static const ddp_model_config_t config = {
     .kind = DDP_MODEL_GPT2, .channels = 32, .layers = 2, .heads = 2, .context = T, .vocab = VOCAB};
 
 static void read_file(void)
 {
-    FILE *file = fopen(DDP_TEST_DATA_DIR "/gpt2.bin", "rb");
-
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
-    file_size = (size_t)ftell(file);
-    rewind(file);
-    file_bytes = malloc(file_size);
-    ck_assert_uint_eq(fread(file_bytes, 1, file_size, file), file_size);
-    fclose(file);
-}
-
-static void drop_file(void)
-{
-    free(file_bytes);
-}
-
-/** The array "<kind><name>": `count` elements, aligned, to be freed. */
-static void *load(const char *kind, const char *name, uint32_t type, size_t count)
-{
-    static const size_t type_size[] = {4, 8, 4};
-    char                full[96];
-    size_t              at = 0;
-
-    snprintf(full, sizeof(full), "%s%s", kind, name);
-    while (at + sizeof(header_t) <= file_size) {
-        header_t header;
-        size_t   n;
-        void    *copy;
-
-        memcpy(&header, file_bytes + at, sizeof(header));
-        at += sizeof(header);
-        n = (size_t)header.shape[0] * header.shape[1] * header.shape[2] * header.shape[3];
-        if (strcmp(header.name, full) == 0) {
-            ck_assert_uint_eq(header.type, type);
-            ck_assert_uint_eq(n, count);
-            copy = malloc(n * type_size[type]);
-            memcpy(copy, file_bytes + at, n * type_size[type]);
-            return copy;
-        }
-        at += n * type_size[header.type];
-    }
-    ck_abort_msg("%s is not in the file", full);
-    return NULL;
+    nn_values_open(DDP_TEST_DATA_DIR "/gpt2.bin");
 }
 
 typedef struct run {
     nn_world_t   world;
     ddp_model_t *model;
     int32_t     *tokens, *targets;
-    float       *slot[2];
+    nn_adamw_t   adamw;
     double       losses[STEPS];
     float        weight;
 } run_t;
@@ -93,27 +41,21 @@ static void open_run(run_t *run, ddp_isa_t isa)
                   ddp_error_line());
     nn_world_start(&run->world, 1);
     nn_world_wait(&run->world);
-    run->tokens  = load("", "tokens", 2, (size_t)STEPS * N * T);
-    run->targets = load("", "targets", 2, (size_t)STEPS * N * T);
+    run->tokens  = nn_values_load("", "tokens", NN_INT32, (size_t)STEPS * N * T);
+    run->targets = nn_values_load("", "targets", NN_INT32, (size_t)STEPS * N * T);
     for (size_t i = 0; i < ddp_params_count(run->world.params); i++) {
         const ddp_tensor_desc_t *desc  = &ddp_params_descs(run->world.params)[i];
-        float                   *start = load("start.", desc->name, 0, desc->count);
+        float                   *start = nn_values_load("start.", desc->name, NN_FLOAT32, desc->count);
 
         memcpy(ddp_params_value(run->world.params, i), start, desc->count * sizeof(float));
         free(start);
     }
-    for (size_t i = 0; i < 2; i++) {
-        const size_t bytes = ddp_params_total(run->world.params) * sizeof(float);
-
-        run->slot[i] = aligned_alloc(DDP_ALIGNMENT, bytes);
-        memset(run->slot[i], 0, bytes);
-    }
+    nn_adamw_open(&run->adamw, run->world.params);
 }
 
 static void close_run(run_t *run)
 {
-    free(run->slot[0]);
-    free(run->slot[1]);
+    nn_adamw_close(&run->adamw);
     free(run->tokens);
     free(run->targets);
     ddp_model_destroy(&run->model);
@@ -123,7 +65,7 @@ static void close_run(run_t *run)
 static void check_logits(run_t *run)
 {
     const ddp_tape_begin_t begin  = {.training = false};
-    double                *wanted = load("", "logits", 1, (size_t)N * T * VOCAB);
+    double                *wanted = nn_values_load("", "logits", NN_FLOAT64, (size_t)N * T * VOCAB);
     ddp_tensor_t          *logits = NULL;
 
     ck_assert_int_eq(ddp_tape_begin(run->world.tape, &begin), DDP_OK);
@@ -153,33 +95,12 @@ static void backward(run_t *run, size_t step)
     run->weight       = stats->weight;
 }
 
-static void update(run_t *run, size_t step)
-{
-    static const int32_t            op[1] = {0};
-    static const ddp_optim_config_t adamw = DDP_OPTIM_CONFIG_ADAMW;
-
-    for (size_t i = 0; i < ddp_params_count(run->world.params); i++) {
-        const ddp_tensor_desc_t *desc    = &ddp_params_descs(run->world.params)[i];
-        const float             *grad    = ddp_params_grad(run->world.params, i);
-        const ddp_tree_program_t program = {.op = op, .length = 1, .source = &grad};
-        const ddp_update_t       args    = {.config     = &adamw,
-                                            .lr         = 0x1p-8F,
-                                            .grad_scale = 1.0F / run->weight,
-                                            .step       = step + 1,
-                                            .param      = ddp_params_value(run->world.params, i),
-                                            .slot = {run->slot[0] + desc->offset, run->slot[1] + desc->offset}};
-
-        ddp_tree_update(ddp_device_isa(run->world.device), &program, &args,
-                        ddp_block_round(desc->count) / DDP_BLOCK);
-    }
-}
-
 static void check_gradients(const run_t *run)
 {
     for (size_t i = 0; i < ddp_params_count(run->world.params); i++) {
         const ddp_tensor_desc_t *desc    = &ddp_params_descs(run->world.params)[i];
         const float             *grad    = ddp_params_grad(run->world.params, i);
-        float                   *wanted  = load("grad.", desc->name, 0, desc->count);
+        float                   *wanted  = nn_values_load("grad.", desc->name, NN_FLOAT32, desc->count);
         double                   largest = 0, worst = 0;
 
         for (size_t j = 0; j < desc->count; j++) {
@@ -209,7 +130,7 @@ static double distance(const run_t *run, size_t step, double *length_p)
             continue; /* the gradient of the keys' bias is rounding alone: make_gpt2.py */
         }
         snprintf(kind, sizeof(kind), "step%zu.", step);
-        wanted = load(kind, desc->name, 1, count);
+        wanted = nn_values_load(kind, desc->name, NN_FLOAT64, count);
         for (size_t j = 0; j < count; j++) {
             const double error = (double)ddp_params_value(run->world.params, i)[j * SAMPLE] - wanted[j];
 
@@ -226,9 +147,9 @@ static double distance(const run_t *run, size_t step, double *length_p)
 static void check_kept_step(const run_t *run, size_t k)
 {
     const size_t step        = kept_steps[k];
-    double      *losses64    = load("", "losses64", 1, STEPS);
-    double      *losses32    = load("", "losses32", 1, STEPS);
-    double      *distances32 = load("", "distances32", 1, N_KEPT);
+    double      *losses64    = nn_values_load("", "losses64", NN_FLOAT64, STEPS);
+    double      *losses32    = nn_values_load("", "losses32", NN_FLOAT64, STEPS);
+    double      *distances32 = nn_values_load("", "distances32", NN_FLOAT64, N_KEPT);
     double       length      = 0;
     const double ours        = distance(run, step, &length);
     const double bound       = 2 * distances32[k] + length * 0x1p-24;
@@ -257,7 +178,7 @@ START_TEST(ten_steps_of_gpt2_stay_near_pytorch)
             ck_assert_float_eq(run.weight, N * T - 1); /* one target counts nothing */
             check_gradients(&run);
         }
-        update(&run, step);
+        nn_adamw_update(&run.adamw, &run.world, step + 1, 0x1p-8F, run.weight);
         if (kept < N_KEPT && kept_steps[kept] == step + 1) {
             check_kept_step(&run, kept++);
         }
@@ -390,7 +311,7 @@ int main(void)
     Suite *suite = suite_create("gpt2");
     TCase *tcase = tcase_create("all");
 
-    tcase_add_unchecked_fixture(tcase, read_file, drop_file);
+    tcase_add_unchecked_fixture(tcase, read_file, nn_values_close);
     tcase_add_loop_test(tcase, ten_steps_of_gpt2_stay_near_pytorch, 0, nn_isas());
     tcase_add_test(tcase, parameters_are_ready_in_the_reverse_order_of_registration);
     tcase_add_test(tcase, initial_values_are_those_of_the_paper);
