@@ -39,7 +39,8 @@ typedef struct ddp_config {
         size_t   n_hidden;
         size_t   hidden[DDP_MLP_MAX_HIDDEN];
         double   dropout;
-        int      conv; /* ddp_conv_algo_t */
+        int      conv;  /* ddp_conv_algo_t */
+        uint64_t depth; /* resnet */
         int      preset;
         uint64_t layers, heads, channels, context, vocab; /* 0: not chosen yet, or no gpt2 */
     } model;

@@ -31,16 +31,22 @@
 /* The table. Choices stand in the order of their enums: nn/model.h, kernels/ops.h, io/dataset.h,
  * io/tokens.h, kernels/optim.h, nn/schedule.h, ddp/reducer.h. */
 const ddp_key_t ddp_keys[] = {
-    CHOICE(
-        model, kind, "cnn", "mlp|cnn|gpt2", NULL,
-        "of pictures: cnn (two 3x3 convolutions and two full layers) or mlp (full layers); of tokens: gpt2"),
+    CHOICE(model, kind, "cnn", "mlp|cnn|gpt2|resnet", NULL,
+           "of pictures: cnn (two 3x3 convolutions and two full layers), mlp (full layers) or resnet; of "
+           "tokens: "
+           "gpt2"),
     {"model", "hidden", KEY_SIZES, AT(model.hidden), "[512, 512]", 1, 65536, false, false, NULL, "",
      "model.kind=mlp", "widths of the hidden layers, at most 16"},
     FRACTION(model, dropout, "0", NULL, "share of activations dropped in training"),
     CHOICE(
-        model, conv, "auto", "auto|direct|winograd2|winograd4", "model.kind=cnn",
+        model, conv, "auto", "auto|direct|winograd2|winograd4", "model.kind=cnn|resnet",
         "3x3 convolutions of stride 1 with at least 16 channels: direct, or by Winograd in tiles of 2x2 or "
         "4x4, with 2.25 or 4 times fewer multiplications; auto: 4x4 where it saves half of them"),
+
+    COUNT(model, depth, "20", 1, 1000, "layers", "model.kind=resnet",
+          "20, 32, 44, 56 or 110 for small pictures as CIFAR's; 18, 34, 50 or 101, as in torchvision, for "
+          "large "
+          "ones. Batch normalisation is over a micro-batch"),
 
     CHOICE(model, preset, "none", "none|124m|355m|774m|1558m|small|tiny", "model.kind=gpt2",
            "what of the next five is not stated: GPT-2's four sizes, small (4 layers, 4 heads, 256 channels, "

@@ -184,6 +184,7 @@ static ddp_status_t create_model(ddp_run_t *run)
                                   .heads    = (size_t)config->model.heads,
                                   .context  = (size_t)config->model.context,
                                   .vocab    = (size_t)config->model.vocab,
+                                  .depth    = (size_t)config->model.depth,
                                   .conv     = (ddp_conv_algo_t)config->model.conv};
 
     memcpy(model.hidden, config->model.hidden, sizeof(model.hidden));

@@ -275,6 +275,29 @@ cifar()
     says 'data.kind cifar10 needs data.path'
 }
 
+# Batch normalisation: its averages are among the weights, and evaluation uses them. Then the file of examples/.
+resnet()
+{
+    sizes='2 4 8'
+    bits --set model.kind=resnet --set model.dropout=0 --set train.batch=30 --set train.micro_batch=4 --set train.steps=3 \
+        --set train.eval_every=3
+    ranks 3 0 $small --set model.kind=resnet --set train.batch=12 --set train.micro_batch=4 --set train.steps=1 --dry-run
+    holds out '^layer3.0 .* 57728$'
+    # 272474 of colour pictures less two of three 3 x 3 x 16 filters
+    holds out '^total .* 272186$'
+    ranks 2 2 $small --set model.kind=resnet --set model.depth=21
+    says 'no resnet of depth 21; there are 20, 32, 44, 56, 110'
+    mkdir ten
+    for i in 1 2 3 4 5; do
+        cifar_file ten/data_batch_$i.bin 4 ''
+    done
+    cifar_file ten/test_batch.bin 4 ''
+    ranks 2 0 "$DDP_EXAMPLES/cifar-resnet20.yaml" --set data.path=ten --set train.steps=2 --set train.batch=8 \
+        --set train.micro_batch=4 --out run
+    holds run/metrics.jsonl '"event":"eval"'
+    [ "$(grep -c 'has no effect' err)" -eq 0 ] || fail 'a key of the example has no effect'
+}
+
 # Pictures and features from an HDF5 file, split by val_fraction or by names.
 hdf5()
 {
