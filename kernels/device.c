@@ -113,6 +113,12 @@ void ddp_device_set_idle(ddp_device_t *device, ddp_idle_fn_t *idle, void *ctx)
     device->idle_ctx = ctx;
 }
 
+void ddp_device_set_watch(ddp_device_t *device, ddp_watch_fn_t *watch, void *ctx)
+{
+    device->watch     = watch;
+    device->watch_ctx = ctx;
+}
+
 ddp_status_t ddp_stream_create(ddp_device_t *device, const char *name, ddp_stream_t **stream_p)
 {
     ddp_status_t  status = DDP_OK;

@@ -85,6 +85,19 @@ DDP_API void ddp_device_set_idle(ddp_device_t *device, ddp_idle_fn_t *idle, void
  */
 DDP_API void ddp_device_progress(ddp_device_t *device);
 
+/** A call of a piece of work, as a watch is told of it. All pointers are valid during the call only. */
+typedef struct ddp_work_seen {
+    const char *stream, *work; /* names, as the stream and the work were made with */
+    const void *args;          /* DDP_WORK_ARGS_BYTES may be read */
+    int64_t     start_ns, end_ns;
+    int64_t     inner_ns; /* of that, spent in other work that ran inside */
+    bool        is_done;  /* false: it answered DDP_IN_PROGRESS, or failed */
+} ddp_work_seen_t;
+typedef void ddp_watch_fn_t(void *ctx, const ddp_work_seen_t *seen);
+/** Tell `watch` of every call of work from now on, after it; NULL: nobody. Costs two looks at the clock a
+ * call. `watch` must not use the device. */
+DDP_API void ddp_device_set_watch(ddp_device_t *device, ddp_watch_fn_t *watch, void *ctx);
+
 /** A stream: work in order. Streams created later are "younger". */
 DDP_API ddp_status_t ddp_stream_create(ddp_device_t *device, const char *name,
                                        ddp_stream_t **stream_p) DDP_NODISCARD;

@@ -52,6 +52,10 @@ struct ddp_device {
     int64_t         progress_ns; /* when a kernel's progress point last let others run */
     ddp_idle_fn_t  *idle;
     void           *idle_ctx;
+
+    ddp_watch_fn_t *watch; /* NULL: nobody watches */
+    void           *watch_ctx;
+    int64_t         watched_ns; /* in work called by the work that runs now */
 };
 
 /** Append; runs it if the schedule says so. `fn` NULL: a wait. @return DDP_ERR_NO_MEMORY, or the stream's

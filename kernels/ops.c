@@ -178,19 +178,9 @@ out:
     return status;
 }
 
-/* The four that take no struct share one. */
-typedef struct vector_work {
-    const ddp_cpu_kernels_t *kernels;
-    const float             *x;
-    float                   *y;
-    double                  *sum_p;
-    size_t                   count;
-    float                    value;
-} vector_work_t;
-
 static ddp_status_t fill_run(void *work)
 {
-    const vector_work_t *w = work;
+    const ddp_vector_work_t *w = work;
 
     w->kernels->fill(w->y, w->count, w->value);
     return DDP_OK;
@@ -198,7 +188,7 @@ static ddp_status_t fill_run(void *work)
 
 static ddp_status_t axpy_run(void *work)
 {
-    const vector_work_t *w = work;
+    const ddp_vector_work_t *w = work;
 
     w->kernels->axpy(w->value, w->x, w->y, w->count);
     return DDP_OK;
@@ -206,7 +196,7 @@ static ddp_status_t axpy_run(void *work)
 
 static ddp_status_t scale_run(void *work)
 {
-    const vector_work_t *w = work;
+    const ddp_vector_work_t *w = work;
 
     w->kernels->scale(w->value, w->y, w->count);
     return DDP_OK;
@@ -214,7 +204,7 @@ static ddp_status_t scale_run(void *work)
 
 static ddp_status_t sumsq_run(void *work)
 {
-    const vector_work_t *w = work;
+    const ddp_vector_work_t *w = work;
 
     w->kernels->sumsq(w->x, w->count, w->sum_p);
     return DDP_OK;
@@ -222,7 +212,7 @@ static ddp_status_t sumsq_run(void *work)
 
 /* `work` has everything but the kernels; `y` or `sum_p` is where the result goes. */
 static ddp_status_t submit_vector(ddp_stream_t *stream, const char *op, ddp_work_fn_t *run,
-                                  vector_work_t work)
+                                  ddp_vector_work_t work)
 {
     ddp_status_t status = DDP_OK;
 
@@ -241,21 +231,24 @@ out:
 
 ddp_status_t ddp_op_fill(ddp_stream_t *stream, float *y, size_t count, float value)
 {
-    return submit_vector(stream, "fill", fill_run, (vector_work_t){.y = y, .count = count, .value = value});
+    return submit_vector(stream, "fill", fill_run,
+                         (ddp_vector_work_t){.y = y, .count = count, .value = value});
 }
 
 ddp_status_t ddp_op_axpy(ddp_stream_t *stream, float alpha, const float *x, float *y, size_t count)
 {
     return submit_vector(stream, "axpy", axpy_run,
-                         (vector_work_t){.x = x, .y = y, .count = count, .value = alpha});
+                         (ddp_vector_work_t){.x = x, .y = y, .count = count, .value = alpha});
 }
 
 ddp_status_t ddp_op_scale(ddp_stream_t *stream, float alpha, float *y, size_t count)
 {
-    return submit_vector(stream, "scale", scale_run, (vector_work_t){.y = y, .count = count, .value = alpha});
+    return submit_vector(stream, "scale", scale_run,
+                         (ddp_vector_work_t){.y = y, .count = count, .value = alpha});
 }
 
 ddp_status_t ddp_op_sumsq(ddp_stream_t *stream, const float *x, size_t count, double *sum_p)
 {
-    return submit_vector(stream, "sumsq", sumsq_run, (vector_work_t){.x = x, .count = count, .sum_p = sum_p});
+    return submit_vector(stream, "sumsq", sumsq_run,
+                         (ddp_vector_work_t){.x = x, .count = count, .sum_p = sum_p});
 }

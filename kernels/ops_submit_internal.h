@@ -11,13 +11,16 @@ static inline const ddp_cpu_kernels_t *ddp_kernels_of(ddp_stream_t *stream)
     return ddp_cpu_kernels(ddp_device_isa(ddp_stream_device(stream)));
 }
 
-/* DDP_SUBMIT_OP(gemm, ddp_gemm_args_t) defines submit_gemm(stream, args) for a kernel that takes its argument
- * struct. */
-#define DDP_SUBMIT_OP(op, args_t)                                                                            \
+/* What lies in a stream for an operation whose kernel takes its argument struct. */
+#define DDP_OP_WORK(op, args_t)                                                                              \
     typedef struct op##_work {                                                                               \
         ddp_status_t (*kernel)(const args_t *args);                                                          \
         args_t args;                                                                                         \
-    } op##_work_t;                                                                                           \
+    } op##_work_t;
+
+/* DDP_SUBMIT_OP(gemm, ddp_gemm_args_t) defines submit_gemm(stream, args). */
+#define DDP_SUBMIT_OP(op, args_t)                                                                            \
+    DDP_OP_WORK(op, args_t)                                                                                  \
     _Static_assert(sizeof(op##_work_t) <= DDP_WORK_ARGS_BYTES, "work of a stream is copied");                \
     static ddp_status_t op##_run(void *work)                                                                 \
     {                                                                                                        \
@@ -29,5 +32,15 @@ static inline const ddp_cpu_kernels_t *ddp_kernels_of(ddp_stream_t *stream)
         const op##_work_t work = {ddp_kernels_of(stream)->op, *args};                                        \
         return ddp_stream_submit(stream, #op, op##_run, &work, sizeof(work));                                \
     }
+
+/* The four that take no struct share one. */
+typedef struct ddp_vector_work {
+    const ddp_cpu_kernels_t *kernels;
+    const float             *x;
+    float                   *y;
+    double                  *sum_p;
+    size_t                   count;
+    float                    value;
+} ddp_vector_work_t;
 
 #endif

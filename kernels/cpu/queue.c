@@ -58,6 +58,26 @@ static void stream_fail(ddp_stream_t *stream, ddp_status_t status, const char *l
     ddp_queue_clear(stream);
 }
 
+/* Call the head and say how long it took, itself and what ran inside it. */
+static ddp_status_t call_watched(ddp_stream_t *stream)
+{
+    ddp_device_t     *device = stream->device;
+    const int64_t     before = device->watched_ns;
+    const ddp_item_t *item   = stream->head;
+    ddp_work_seen_t   seen   = {.stream = stream->name, .work = item->name, .args = item->args};
+    ddp_status_t      status;
+
+    device->watched_ns = 0;
+    seen.start_ns      = ddp_clock_ns();
+    status             = item->fn(stream->head->args);
+    seen.end_ns        = ddp_clock_ns();
+    seen.inner_ns      = device->watched_ns;
+    seen.is_done       = status == DDP_OK;
+    device->watched_ns = before + seen.end_ns - seen.start_ns;
+    device->watch(device->watch_ctx, &seen);
+    return status;
+}
+
 /* Call the head. The stream may have got new items meanwhile, never lost any. */
 static ddp_status_t call_head(ddp_stream_t *stream)
 {
@@ -68,7 +88,7 @@ static ddp_status_t call_head(ddp_stream_t *stream)
     running_device = device;
     stream->busy   = true;
     device->depth++;
-    status = stream->head->fn(stream->head->args);
+    status = device->watch != NULL ? call_watched(stream) : stream->head->fn(stream->head->args);
     device->depth--;
     stream->busy   = false;
     running_device = outer;
