@@ -42,12 +42,10 @@ const ddp_key_t ddp_keys[] = {
         model, conv, "auto", "auto|direct|winograd2|winograd4", "model.kind=cnn|resnet",
         "3x3 convolutions of stride 1 with at least 16 channels: direct, or by Winograd in tiles of 2x2 or "
         "4x4, with 2.25 or 4 times fewer multiplications; auto: 4x4 where it saves half of them"),
-
     COUNT(model, depth, "20", 1, 1000, "layers", "model.kind=resnet",
           "20, 32, 44, 56 or 110 for small pictures as CIFAR's; 18, 34, 50 or 101, as in torchvision, for "
           "large "
           "ones. Batch normalisation is over a micro-batch"),
-
     CHOICE(model, preset, "none", "none|124m|355m|774m|1558m|small|tiny", "model.kind=gpt2",
            "what of the next five is not stated: GPT-2's four sizes, small (4 layers, 4 heads, 256 channels, "
            "context 256) or tiny (2, 2, 64, 32); none: as small"),
@@ -102,7 +100,7 @@ const ddp_key_t ddp_keys[] = {
           "between two step events and progress lines"),
     COUNT(train, eval_every, "0", 0, DDP_KEY_MANY, "steps", NULL,
           "between two evaluations on the test samples; 0: after each epoch"),
-    CHOICE(train, recompute, "none", "none|blocks", "model.kind=gpt2",
+    CHOICE(train, recompute, "none", "none|blocks", "model.kind=gpt2|resnet",
            "blocks: backward runs each block again instead of keeping what is inside: less memory, about a "
            "third more time, the same bits"),
     CHOICE(train, nonfinite, "stop", "stop|skip", NULL,

@@ -281,6 +281,9 @@ resnet()
     sizes='2 4 8'
     bits --set model.kind=resnet --set model.dropout=0 --set train.batch=30 --set train.micro_batch=4 --set train.steps=3 \
         --set train.eval_every=3
+    ranks 2 0 $small --set model.kind=resnet --set model.dropout=0 --set train.batch=30 --set train.micro_batch=4 \
+        --set train.steps=3 --set train.recompute=blocks
+    same 'recompute blocks'
     ranks 3 0 $small --set model.kind=resnet --set train.batch=12 --set train.micro_batch=4 --set train.steps=1 --dry-run
     holds out '^layer3.0 .* 57728$'
     # 272474 of colour pictures less two of three 3 x 3 x 16 filters
