@@ -4,7 +4,8 @@
 
 # To build and run; the default run trains on dataset-fashion-mnist.
 packages_build="gcc libc6-dev cmake ninja-build pkgconf openmpi-bin libopenmpi-dev libhdf5-dev libcyaml-dev libyaml-dev
-    libcjson-dev libxxhash-dev zlib1g-dev libhwloc-dev dataset-fashion-mnist"
+    libcjson-dev libxxhash-dev zlib1g-dev libpcre2-dev libhwloc-dev
+    dataset-fashion-mnist"
 # To build and run the tests: Check, what results are compared with, and a text to train on.
 packages_test="check binutils libopenblas-serial-dev libonnx-testdata bible-kjv"
 # What only CI insists on: the second compiler, and the one version of the formatter that lint asks for.

@@ -30,6 +30,7 @@ ddp_require(yaml yaml-0.1 libyaml-dev) # libcyaml.pc asks for it, Debian's libcy
 ddp_require(cjson libcjson libcjson-dev)
 ddp_require(xxhash libxxhash libxxhash-dev)
 ddp_require(zlib zlib zlib1g-dev)
+ddp_require(pcre2 libpcre2-8 libpcre2-dev)
 ddp_require(hwloc hwloc libhwloc-dev)
 ddp_require(hdf5 hdf5-serial libhdf5-dev)
 if(DDP_BUILD_TESTS)

@@ -28,7 +28,8 @@ rm -rf "$scratch"
 mkdir -p "$scratch/none" "$scratch/some"
 configure "$scratch/none"
 [ "$(grep -c 'apt-get install' "$scratch/output")" -eq 1 ] || fail "not one line with a command"
-for package in libopenmpi-dev libcyaml-dev libyaml-dev libcjson-dev libxxhash-dev zlib1g-dev libhwloc-dev libhdf5-dev; do
+for package in libopenmpi-dev libcyaml-dev libyaml-dev libcjson-dev libxxhash-dev zlib1g-dev libpcre2-dev \
+    libhwloc-dev libhdf5-dev; do
     grep 'apt-get install' "$scratch/output" | grep -q -w -e "$package" || fail "$package is not named"
 done
 
