@@ -13,13 +13,10 @@
 
 #include "base/error.h"
 #include "io/file_internal.h"
+#include "io/llmc_internal.h"
 #include "io/source_internal.h"
 
-/* llm.c's shards: llmc/dataloader.h and dev/data/data_common.py of github.com/karpathy/llm.c */
-#define LLMC_MAGIC   20240520
-#define LLMC_VERSION 1
-#define HEADER_BYTES ((size_t)1024)
-#define END_BYTES    ((size_t)64) /* of both ends of a shard, for the digest */
+#define END_BYTES ((size_t)64) /* of both ends of a shard, for the digest */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tokens are read as they lie in the file");
 
@@ -118,19 +115,19 @@ static ddp_status_t check_llmc(shard_t *shard)
     uint32_t     header[3];
     uint64_t     expected;
 
-    DDP_REQUIRE(shard->map_bytes >= HEADER_BYTES, DDP_ERR_FORMAT,
-                "'%s': cut short: expected a header of %zu bytes, found %zu", shard->path, HEADER_BYTES,
-                shard->map_bytes);
+    DDP_REQUIRE(shard->map_bytes >= DDP_LLMC_HEADER_BYTES, DDP_ERR_FORMAT,
+                "'%s': cut short: expected a header of %zu bytes, found %zu", shard->path,
+                DDP_LLMC_HEADER_BYTES, shard->map_bytes);
     memcpy(header, shard->map, sizeof(header));
-    DDP_REQUIRE(header[0] == LLMC_MAGIC, DDP_ERR_FORMAT,
+    DDP_REQUIRE(header[0] == DDP_LLMC_MAGIC, DDP_ERR_FORMAT,
                 "'%s': offset 0: expected %d, with which llm.c's shards begin, found %ld", shard->path,
-                LLMC_MAGIC, (long)(int32_t)header[0]);
-    DDP_REQUIRE(header[1] == LLMC_VERSION, DDP_ERR_FORMAT,
-                "'%s': offset 4: expected version %d (uint16 tokens), found %ld", shard->path, LLMC_VERSION,
-                (long)(int32_t)header[1]);
-    shard->offset = HEADER_BYTES;
+                DDP_LLMC_MAGIC, (long)(int32_t)header[0]);
+    DDP_REQUIRE(header[1] == DDP_LLMC_VERSION, DDP_ERR_FORMAT,
+                "'%s': offset 4: expected version %d (uint16 tokens), found %ld", shard->path,
+                DDP_LLMC_VERSION, (long)(int32_t)header[1]);
+    shard->offset = DDP_LLMC_HEADER_BYTES;
     shard->count  = header[2];
-    expected      = HEADER_BYTES + shard->count * sizeof(uint16_t);
+    expected      = DDP_LLMC_HEADER_BYTES + shard->count * sizeof(uint16_t);
     DDP_REQUIRE(shard->map_bytes >= expected, DDP_ERR_FORMAT,
                 "'%s': cut short: offset 8 promises %llu tokens: expected %llu bytes, found %zu", shard->path,
                 (unsigned long long)shard->count, (unsigned long long)expected, shard->map_bytes);
@@ -247,7 +244,7 @@ ddp_status_t ddp_tokens_detect(const char *path, ddp_tokens_format_t *format_p)
     shard = &tokens->shards[0];
     DDP_TRY(map_shard(shard));
     memcpy(&magic, shard->map, shard->map_bytes < sizeof(magic) ? shard->map_bytes : sizeof(magic));
-    *format_p = magic == LLMC_MAGIC ? DDP_TOKENS_LLMC : format_of_name(shard->path);
+    *format_p = magic == DDP_LLMC_MAGIC ? DDP_TOKENS_LLMC : format_of_name(shard->path);
 out:
     ddp_tokens_close(&tokens);
     return status;
