@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "launcher/bench.h"
+#include "launcher/convert_command.h"
 #include "launcher/suggest.h"
 
 const ddp_command_t ddp_commands[] = {
     {"train", "train a model (the default)", NULL},
     {"bench", "measure collectives, with checked results", ddp_bench_command},
+    {"convert", "make token files of a text, or a text of token files", ddp_convert_command},
 };
 const size_t ddp_n_commands = sizeof(ddp_commands) / sizeof(ddp_commands[0]);
 

@@ -86,20 +86,32 @@ void ddp_progress_text(const ddp_progress_state_t *state, char *text, size_t siz
              is_tokens ? "tokens" : "samples", left / 60, left % 60);
 }
 
-void ddp_progress_draw(ddp_progress_t *progress, const ddp_progress_state_t *state)
+static bool is_due(const ddp_progress_t *progress)
 {
-    char          text[160];
-    char          line[176];
-    const int64_t now = ddp_clock_ns();
+    return progress->is_terminal && !(progress->is_drawn && ddp_clock_ns() - progress->drawn_ns < REDRAW_NS);
+}
 
-    if (!progress->is_terminal || (progress->is_drawn && now - progress->drawn_ns < REDRAW_NS)) {
+void ddp_progress_write(ddp_progress_t *progress, const char *text)
+{
+    char line[176];
+
+    if (!is_due(progress)) {
         return;
     }
-    ddp_progress_text(state, text, sizeof(text));
     snprintf(line, sizeof(line), "\r%s\033[K", text); /* and erase what a longer line left */
     write_all(line);
     progress->is_drawn = true;
-    progress->drawn_ns = now;
+    progress->drawn_ns = ddp_clock_ns();
+}
+
+void ddp_progress_draw(ddp_progress_t *progress, const ddp_progress_state_t *state)
+{
+    char text[160];
+
+    if (is_due(progress)) {
+        ddp_progress_text(state, text, sizeof(text));
+        ddp_progress_write(progress, text);
+    }
 }
 
 void ddp_progress_clear(ddp_progress_t *progress)

@@ -24,6 +24,8 @@ typedef struct ddp_progress_state {
 void ddp_progress_init(ddp_progress_t *progress);
 /** Draw the bar, at most ten times a second. Nothing where there is no terminal. */
 void ddp_progress_draw(ddp_progress_t *progress, const ddp_progress_state_t *state);
+/** Write `text` in the bar's place, at most ten times a second; nothing where there is no terminal. */
+void ddp_progress_write(ddp_progress_t *progress, const char *text);
 /** Take the bar away before another line is written. */
 void ddp_progress_clear(ddp_progress_t *progress);
 /** The bar's text without control characters, for ddp_progress_draw(). */
