@@ -27,7 +27,8 @@ extern "C" {
 
 typedef struct ddp_checkpoint ddp_checkpoint_t;
 
-/** Everything about a run but its tensors. Texts are UTF-8; whose they are is said where the struct is used. */
+/** Everything about a run but its tensors. Texts are UTF-8; whose they are is said where the struct is used.
+ */
 typedef struct ddp_training_state {
     uint64_t    step;          /* steps done */
     uint64_t    epoch;         /* of the next sample, from 0 */
@@ -37,18 +38,20 @@ typedef struct ddp_training_state {
     const char *isa;           /* "avx512": the instruction set that computed it */
     const char *optimizer;     /* "adamw", "sgd" */
     size_t      n_slots;
-    const char *slot[DDP_CHECKPOINT_MAX_SLOTS]; /* PyTorch's names: "exp_avg", "exp_avg_sq"; "momentum_buffer" */
-    const char *data;     /* fingerprint of the training data */
-    const char *config;   /* resolved configuration, YAML */
-    const char *producer; /* "ddptrain 0.3.0" */
-    double      best_loss; /* smallest validation loss so far; NaN: none yet */
+    const char
+        *slot[DDP_CHECKPOINT_MAX_SLOTS]; /* PyTorch's names: "exp_avg", "exp_avg_sq"; "momentum_buffer" */
+    const char *data;                    /* fingerprint of the training data */
+    const char *config;                  /* resolved configuration, YAML */
+    const char *producer;                /* "ddptrain 0.3.0" */
+    double      best_loss;               /* smallest validation loss so far; NaN: none yet */
 } ddp_training_state_t;
 
 /** A tensor of /model and its moments. */
 typedef struct ddp_checkpoint_tensor {
-    ddp_tensor_desc_t desc; /* name, ndim, shape, count, role; offset unused (0) */
+    ddp_tensor_desc_t desc;  /* name, ndim, shape, count, role; offset unused (0) */
     uint64_t          steps; /* updates applied to it: AdamW's t */
-    /* where its values and its moments begin in the file, bytes; a tensor of role AVERAGE has no moments (0) */
+    /* where its values and its moments begin in the file, bytes; a tensor of role AVERAGE has no moments (0)
+     */
     uint64_t value_at;
     uint64_t slot_at[DDP_CHECKPOINT_MAX_SLOTS];
 } ddp_checkpoint_tensor_t;
@@ -84,13 +87,13 @@ DDP_API ddp_status_t ddp_checkpoint_read(const ddp_checkpoint_t *checkpoint, siz
                                          size_t first, size_t count, float *to) DDP_NODISCARD;
 
 /**
- * Do the tensors fit a model? Missing, superfluous and differently shaped ones are counted and the first three
- * named in one line.
+ * Do the tensors fit a model? Missing, superfluous and differently shaped ones are counted and the first
+ * three named in one line.
  * @param [in] tensors, n  the model's
  * @param [in] allow       [n_allow] fnmatch patterns of names that may be missing on either side
  * @return DDP_ERR_MISMATCH
  */
-DDP_API ddp_status_t ddp_checkpoint_check_model(const ddp_checkpoint_t *checkpoint,
+DDP_API ddp_status_t ddp_checkpoint_check_model(const ddp_checkpoint_t  *checkpoint,
                                                 const ddp_tensor_desc_t *tensors, size_t n,
                                                 const char *const *allow, size_t n_allow) DDP_NODISCARD;
 

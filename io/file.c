@@ -1,8 +1,11 @@
 #include "io/file_internal.h"
 
 #include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 
@@ -29,4 +32,47 @@ ddp_status_t ddp_path_insert(const char *path, const char *text, char *name, siz
     DDP_REQUIRE(length > 0 && (size_t)length < size, DDP_ERR_IO, "'%s': path too long", path);
 out:
     return status;
+}
+
+ddp_status_t ddp_read_at(const char *path, int fd, void *to, size_t bytes, uint64_t at)
+{
+    char *place = to;
+
+    while (bytes > 0) {
+        const ssize_t n = pread(fd, place, bytes, (off_t)at);
+
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return ddp_fail_path(path, errno, "");
+        }
+        if (n == 0) {
+            return ddp_fail(DDP_ERR_FORMAT, "'%s': cut short: it ends at byte %" PRIu64, path, at);
+        }
+        place += n;
+        at += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return DDP_OK;
+}
+
+ddp_status_t ddp_write_at(const char *path, int fd, const void *from, size_t bytes, uint64_t at)
+{
+    const char *place = from;
+
+    while (bytes > 0) {
+        const ssize_t n = pwrite(fd, place, bytes, (off_t)at);
+
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) { /* 0: nothing was written and nothing said why */
+            return ddp_fail_path(path, n < 0 ? errno : EIO, "");
+        }
+        place += n;
+        at += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return DDP_OK;
 }
