@@ -26,7 +26,8 @@ typedef struct nn_adamw {
 /** PyTorch's defaults. */
 void nn_adamw_open(nn_adamw_t *adamw, const ddp_params_t *params);
 void nn_adamw_close(nn_adamw_t *adamw);
-/** Update `step` (from 1) of all parameters by their gradients / weight. */
+/** Update `step` (from 1) of all parameters by their gradients / weight, and of running averages, by
+ * `config`: that of another optimizer may be put there. */
 void nn_adamw_update(nn_adamw_t *adamw, const nn_world_t *world, uint64_t step, float lr, float weight);
 
 #endif
