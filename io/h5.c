@@ -1,5 +1,6 @@
 #include "io/h5_internal.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -8,6 +9,20 @@
 void ddp_h5_quiet(void)
 {
     (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* of this thread; cannot fail in a way that matters */
+}
+
+/* As global as the library that it guards. */
+static pthread_mutex_t h5_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+void ddp_h5_lock(void)
+{
+    (void)pthread_mutex_lock(&h5_mutex); /* fails only for a mutex that is none */
+    ddp_h5_quiet();
+}
+
+void ddp_h5_unlock(void)
+{
+    (void)pthread_mutex_unlock(&h5_mutex);
 }
 
 static herr_t take_first(unsigned n, const H5E_error2_t *error, void *text)

@@ -10,6 +10,11 @@
 /** Before the first call of a thread: HDF5 prints nothing; errors come back through ddp_fail_h5(). */
 void ddp_h5_quiet(void);
 
+/** Around calls that other threads may make at the same time, on whatever file: HDF5 may not know threads.
+ * ddp_h5_lock() is ddp_h5_quiet() too. */
+void ddp_h5_lock(void);
+void ddp_h5_unlock(void);
+
 /** Record "TEXT: <what the innermost entry of HDF5's error stack says>". To be called before any other call
  * of HDF5, which would clear the stack. @return status */
 ddp_status_t ddp_fail_h5(ddp_status_t status, const char *fmt, ...) DDP_PRINTF(2, 3);

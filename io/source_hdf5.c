@@ -4,11 +4,11 @@
 
 #include "base/error.h"
 #include "io/h5_internal.h"
+#include "io/h5_table_internal.h"
 #include "io/source_internal.h"
 
 /* Pictures and labels as two data sets of one HDF5 file, read by slices straight into their place. */
 
-#define MAX_DIMS       4
 #define SLICE_BYTES    ((size_t)4 << 20)
 #define LABELS_A_PIECE ((size_t)4096)
 
@@ -19,120 +19,31 @@ typedef struct hdf5_source {
     size_t            first; /* sample of the file with which the split begins */
 } hdf5_source_t;
 
-/* A data set of an open file. */
-typedef struct table {
-    const char *path, *name, *key; /* for the lines; borrowed */
-    hid_t       id, type, space;   /* owned; < 0: none */
-    int         ndim;
-    hsize_t     dims[MAX_DIMS];
-    hsize_t     chunk; /* rows of a chunk; 1 if contiguous */
-} table_t;
-
-#define TABLE_EMPTY                                                                                          \
-    {                                                                                                        \
-        .id = -1, .type = -1, .space = -1, .dims = {1, 1, 1, 1}, .chunk = 1                                  \
-    }
-
-static void close_table(table_t *table)
-{
-    if (table->space >= 0) {
-        (void)H5Sclose(table->space);
-    }
-    if (table->type >= 0) {
-        (void)H5Tclose(table->type);
-    }
-    if (table->id >= 0) {
-        (void)H5Dclose(table->id);
-    }
-    table->id = table->type = table->space = -1;
-}
-
-static ddp_status_t read_chunk(table_t *table)
-{
-    ddp_status_t status = DDP_OK;
-    hid_t        layout = H5Dget_create_plist(table->id);
-    hsize_t      chunk[MAX_DIMS];
-
-    if (layout < 0) {
-        DDP_TRY(ddp_fail_h5(DDP_ERR_FORMAT, "'%s': data set '%s'", table->path, table->name));
-    }
-    if (H5Pget_layout(layout) == H5D_CHUNKED && H5Pget_chunk(layout, MAX_DIMS, chunk) > 0) {
-        table->chunk = chunk[0];
-    }
-out:
-    if (layout >= 0) {
-        (void)H5Pclose(layout);
-    }
-    return status;
-}
-
-/* Open a data set of `least` to `most` dimensions, none of them 0. On failure the caller closes it too. */
-static ddp_status_t open_table(hid_t file, int least, int most, table_t *table)
-{
-    ddp_status_t status = DDP_OK;
-
-    table->id = H5Dopen2(file, table->name, H5P_DEFAULT);
-    if (table->id < 0) {
-        DDP_TRY(ddp_fail_h5(DDP_ERR_FORMAT, "'%s': no data set '%s' (%s names it)", table->path, table->name,
-                            table->key));
-    }
-    table->type  = H5Dget_type(table->id);
-    table->space = H5Dget_space(table->id);
-    table->ndim  = table->space >= 0 ? H5Sget_simple_extent_ndims(table->space) : -1;
-    if (table->type < 0 || table->ndim < 0) {
-        DDP_TRY(ddp_fail_h5(DDP_ERR_FORMAT, "'%s': data set '%s'", table->path, table->name));
-    }
-    DDP_REQUIRE(table->ndim >= least && table->ndim <= most, DDP_ERR_FORMAT,
-                "'%s': data set '%s': expected %d%s, found %d", table->path, table->name, least,
-                most > least ? " to 4 dimensions" : " dimension", table->ndim);
-    if (H5Sget_simple_extent_dims(table->space, table->dims, NULL) < 0) {
-        DDP_TRY(ddp_fail_h5(DDP_ERR_FORMAT, "'%s': data set '%s'", table->path, table->name));
-    }
-    for (int d = 0; d < table->ndim; d++) {
-        DDP_REQUIRE(table->dims[d] > 0 && table->dims[d] <= UINT32_MAX, DDP_ERR_FORMAT,
-                    "'%s': data set '%s': expected 1 .. %lu in dimension %d, found %llu", table->path,
-                    table->name, (unsigned long)UINT32_MAX, d, (unsigned long long)table->dims[d]);
-    }
-    DDP_TRY(read_chunk(table));
-out:
-    return status;
-}
-
 /* Rows first .. first + n - 1, converted to the memory's type. */
-static ddp_status_t read_rows(const table_t *table, hid_t type, size_t first, size_t n, void *data)
+static ddp_status_t read_rows(const ddp_h5_table_t *table, hid_t type, size_t first, size_t n, void *data)
 {
-    ddp_status_t status          = DDP_OK;
-    hsize_t      start[MAX_DIMS] = {first};
-    hsize_t      count[MAX_DIMS];
-    hid_t        memory = -1;
+    const hsize_t start[DDP_H5_MAX_DIMS] = {first};
+    hsize_t       count[DDP_H5_MAX_DIMS];
 
     memcpy(count, table->dims, sizeof(count));
     count[0] = n;
-    memory   = H5Screate_simple(table->ndim, count, NULL);
-    if (memory < 0 || H5Sselect_hyperslab(table->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
-        H5Dread(table->id, type, memory, table->space, H5P_DEFAULT, data) < 0) {
-        DDP_TRY(ddp_fail_h5(DDP_ERR_FORMAT, "'%s': data set '%s': samples %zu .. %zu", table->path,
-                            table->name, first, first + n - 1));
-    }
-out:
-    if (memory >= 0) {
-        (void)H5Sclose(memory);
-    }
-    return status;
+    return ddp_h5_table_read(table, type, start, count, data);
 }
 
-static ddp_status_t open_images(hid_t file, const hdf5_source_t *source, table_t *table,
+static ddp_status_t open_images(hid_t file, const hdf5_source_t *source, ddp_h5_table_t *table,
                                 size_t *pixel_bytes_p)
 {
-    ddp_status_t status = DDP_OK;
-    H5T_class_t  kind;
-    size_t       bytes;
+    const ddp_h5_wanted_t wanted = {.path  = source->file.path,
+                                    .name  = source->images,
+                                    .key   = "data.images",
+                                    .least = 2,
+                                    .most  = DDP_H5_MAX_DIMS,
+                                    .limit = UINT32_MAX};
+    ddp_status_t          status = DDP_OK;
+    H5T_class_t           kind;
+    size_t                bytes;
 
-    *table      = (table_t)TABLE_EMPTY;
-    table->path = source->file.path;
-    table->name = source->images;
-    table->key  = "data.images";
-    DDP_TRY(open_table(file, 2, MAX_DIMS, table));
+    DDP_TRY(ddp_h5_table_open(file, &wanted, table));
     kind  = H5Tget_class(table->type);
     bytes = H5Tget_size(table->type);
     DDP_REQUIRE((kind == H5T_INTEGER && bytes == 1 && H5Tget_sign(table->type) == H5T_SGN_NONE) ||
@@ -152,15 +63,17 @@ out:
     return status;
 }
 
-static ddp_status_t open_labels(hid_t file, const hdf5_source_t *source, table_t *table)
+static ddp_status_t open_labels(hid_t file, const hdf5_source_t *source, ddp_h5_table_t *table)
 {
-    ddp_status_t status = DDP_OK;
+    const ddp_h5_wanted_t wanted = {.path  = source->file.path,
+                                    .name  = source->labels,
+                                    .key   = "data.labels",
+                                    .least = 1,
+                                    .most  = 1,
+                                    .limit = UINT32_MAX};
+    ddp_status_t          status = DDP_OK;
 
-    *table      = (table_t)TABLE_EMPTY;
-    table->path = source->file.path;
-    table->name = source->labels;
-    table->key  = "data.labels";
-    DDP_TRY(open_table(file, 1, 1, table));
+    DDP_TRY(ddp_h5_table_open(file, &wanted, table));
     DDP_REQUIRE(H5Tget_class(table->type) == H5T_INTEGER, DDP_ERR_FORMAT,
                 "'%s': data set '%s': expected labels of an integer type", table->path, table->name);
 out:
@@ -168,8 +81,8 @@ out:
 }
 
 /* Labels first .. first + n - 1, each 0 .. classes - 1. `labels` may be NULL: only check. */
-static ddp_status_t read_labels(const table_t *table, size_t first, size_t n, size_t classes, int32_t *labels,
-                                size_t *max_p)
+static ddp_status_t read_labels(const ddp_h5_table_t *table, size_t first, size_t n, size_t classes,
+                                int32_t *labels, size_t *max_p)
 {
     ddp_status_t status = DDP_OK;
     size_t       max    = 0;
@@ -220,11 +133,11 @@ out:
 static ddp_status_t read_headers(const ddp_dataset_params_t *params, hdf5_source_t *source, hid_t file,
                                  ddp_dataset_info_t *info)
 {
-    ddp_status_t status = DDP_OK;
-    table_t      images = TABLE_EMPTY;
-    table_t      labels = TABLE_EMPTY;
-    size_t       max    = 0;
-    size_t       there  = 0;
+    ddp_status_t   status = DDP_OK;
+    ddp_h5_table_t images = DDP_H5_TABLE_EMPTY;
+    ddp_h5_table_t labels = DDP_H5_TABLE_EMPTY;
+    size_t         max    = 0;
+    size_t         there  = 0;
 
     DDP_TRY(open_images(file, source, &images, &info->pixel_bytes));
     DDP_TRY(open_labels(file, source, &labels));
@@ -241,8 +154,8 @@ static ddp_status_t read_headers(const ddp_dataset_params_t *params, hdf5_source
     info->channels = (size_t)images.dims[3];
     info->classes  = max + 1;
 out:
-    close_table(&labels);
-    close_table(&images);
+    ddp_h5_table_close(&labels);
+    ddp_h5_table_close(&images);
     return status;
 }
 
@@ -297,7 +210,7 @@ out:
 }
 
 /* Slices of whole chunks: no chunk is read twice. */
-static ddp_status_t load_images(const table_t *images, const hdf5_source_t *source,
+static ddp_status_t load_images(const ddp_h5_table_t *images, const hdf5_source_t *source,
                                 const ddp_dataset_info_t *info, unsigned char *pixels, ddp_moments_t *moments)
 {
     ddp_status_t status    = DDP_OK;
@@ -331,8 +244,8 @@ static ddp_status_t load_hdf5(void *ctx, const ddp_dataset_info_t *info, unsigne
     ddp_status_t         status      = DDP_OK;
     const hdf5_source_t *source      = ctx;
     ddp_bytes_t         *bytes       = NULL;
-    table_t              image_table = TABLE_EMPTY;
-    table_t              label_table = TABLE_EMPTY;
+    ddp_h5_table_t       image_table = DDP_H5_TABLE_EMPTY;
+    ddp_h5_table_t       label_table = DDP_H5_TABLE_EMPTY;
     hid_t                file        = -1;
     size_t               pixel_bytes = 0;
     size_t               max;
@@ -346,8 +259,8 @@ static ddp_status_t load_hdf5(void *ctx, const ddp_dataset_info_t *info, unsigne
     DDP_TRY(read_labels(&label_table, source->first, info->samples, info->classes, labels, &max));
     DDP_TRY(load_images(&image_table, source, info, pixels, moments));
 out:
-    close_table(&label_table);
-    close_table(&image_table);
+    ddp_h5_table_close(&label_table);
+    ddp_h5_table_close(&image_table);
     if (file >= 0) {
         (void)H5Fclose(file);
     }

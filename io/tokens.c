@@ -15,6 +15,7 @@
 #include "io/file_internal.h"
 #include "io/llmc_internal.h"
 #include "io/source_internal.h"
+#include "io/tokens_h5_internal.h"
 
 #define END_BYTES ((size_t)64) /* of both ends of a shard, for the digest */
 
@@ -24,8 +25,10 @@ typedef struct shard {
     char                *path; /* owned */
     const unsigned char *map;  /* owned; NULL: none */
     size_t               map_bytes;
+    ddp_tokens_h5_t     *h5;     /* owned; NULL: none */
     size_t               offset; /* of token 0 */
-    uint64_t             count;  /* tokens */
+    uint64_t             rows;   /* of an HDF5 array; else 1 */
+    uint64_t             count;  /* tokens of a row */
     size_t               first;  /* sequence, counted over all shards */
 } shard_t;
 
@@ -140,10 +143,16 @@ out:
     return status;
 }
 
-static ddp_status_t open_shard(const ddp_tokens_t *tokens, shard_t *shard)
+static ddp_status_t open_shard(const ddp_tokens_t *tokens, shard_t *shard, const char *name)
 {
     ddp_status_t status = DDP_OK;
 
+    shard->rows = 1;
+    if (tokens->params.format == DDP_TOKENS_HDF5) {
+        DDP_TRY(ddp_tokens_h5_open(shard->path, name != NULL ? name : "tokens", &shard->h5, &shard->rows,
+                                   &shard->count));
+        goto out;
+    }
     DDP_TRY(map_shard(shard));
     if (tokens->params.format == DDP_TOKENS_LLMC) {
         DDP_TRY(check_llmc(shard));
@@ -157,7 +166,28 @@ out:
     return status;
 }
 
-static uint64_t digest_shard(uint64_t digest, const shard_t *shard)
+/* Sizes, and the first and the last tokens. */
+static ddp_status_t digest_h5(const shard_t *shard, uint64_t *digest_p)
+{
+    ddp_status_t   status  = DDP_OK;
+    const size_t   n       = shard->count < END_BYTES ? (size_t)shard->count : END_BYTES;
+    const uint64_t rows[]  = {0, shard->rows - 1};
+    const uint64_t first[] = {0, shard->count - n};
+    uint64_t       digest  = ddp_source_hash(ddp_source_hash(*digest_p, shard->rows), shard->count);
+    int32_t        ends[END_BYTES];
+
+    for (int end = 0; end < 2; end++) {
+        DDP_TRY(ddp_tokens_h5_read(shard->h5, rows[end], first[end], n, ends));
+        for (size_t i = 0; i < n; i++) {
+            digest = ddp_source_hash(digest, (uint32_t)ends[i]);
+        }
+    }
+    *digest_p = digest;
+out:
+    return status;
+}
+
+static uint64_t digest_mapped(uint64_t digest, const shard_t *shard)
 {
     const size_t end = shard->map_bytes > END_BYTES ? shard->map_bytes - END_BYTES : 0;
 
@@ -169,6 +199,11 @@ static uint64_t digest_shard(uint64_t digest, const shard_t *shard)
         digest = ddp_source_hash(digest, shard->map[i]);
     }
     return digest;
+}
+
+static uint64_t sequences_of_row(const ddp_tokens_t *tokens, const shard_t *shard)
+{
+    return shard->count > 0 ? (shard->count - 1) / tokens->params.context : 0;
 }
 
 /* Number the sequences through all shards; take those of the split. */
@@ -186,15 +221,21 @@ static ddp_status_t count_sequences(ddp_tokens_t *tokens)
         shard_t *shard = &tokens->shards[i];
 
         shard->first = all;
-        all += shard->count > 0 ? (size_t)((shard->count - 1) / context) : 0;
+        all += (size_t)(shard->rows * sequences_of_row(tokens, shard));
         longest = shard->count > longest ? shard->count : longest;
-        tokens->info.tokens += shard->count;
-        tokens->info.digest = digest_shard(tokens->info.digest, shard);
+        tokens->info.tokens += shard->rows * shard->count;
+        if (shard->h5 != NULL) {
+            DDP_TRY(digest_h5(shard, &tokens->info.digest));
+        } else {
+            tokens->info.digest = digest_mapped(tokens->info.digest, shard);
+        }
     }
     DDP_REQUIRE(all > 0, DDP_ERR_CONFIG,
                 "'%s': context %zu is longer than the data: expected %zu tokens or more, found %llu%s",
                 tokens->shards[0].path, context, context + 1, (unsigned long long)longest,
-                tokens->info.shards > 1 ? " in the longest shard" : "");
+                tokens->shards[0].rows > 1 ? " in a row"
+                : tokens->info.shards > 1  ? " in the longest shard"
+                                           : "");
     tokens->info.sequences = all;
     if (share > 0.0) {
         DDP_REQUIRE(all >= 2, DDP_ERR_CONFIG,
@@ -245,6 +286,10 @@ ddp_status_t ddp_tokens_detect(const char *path, ddp_tokens_format_t *format_p)
     DDP_TRY(map_shard(shard));
     memcpy(&magic, shard->map, shard->map_bytes < sizeof(magic) ? shard->map_bytes : sizeof(magic));
     *format_p = magic == DDP_LLMC_MAGIC ? DDP_TOKENS_LLMC : format_of_name(shard->path);
+    if (shard->map_bytes >= strlen(DDP_TOKENS_H5_MAGIC) &&
+        memcmp(shard->map, DDP_TOKENS_H5_MAGIC, strlen(DDP_TOKENS_H5_MAGIC)) == 0) {
+        *format_p = DDP_TOKENS_HDF5;
+    }
 out:
     ddp_tokens_close(&tokens);
     return status;
@@ -274,7 +319,7 @@ out:
 
 ddp_status_t ddp_tokens_open(const ddp_tokens_params_t *params, ddp_tokens_t **tokens_p)
 {
-    static const size_t widths[] = {2, 2, 4, 1}; /* by format */
+    static const size_t widths[] = {2, 2, 4, 0, 1}; /* by format */
     ddp_status_t        status   = DDP_OK;
     ddp_tokens_t       *tokens   = NULL;
 
@@ -283,11 +328,12 @@ ddp_status_t ddp_tokens_open(const ddp_tokens_params_t *params, ddp_tokens_t **t
     DDP_REQUIRE(tokens != NULL, DDP_ERR_NO_MEMORY, "no memory for token data");
     tokens->params       = *params;
     tokens->params.path  = NULL;
+    tokens->params.name  = NULL;
     tokens->width        = widths[params->format];
     tokens->info.context = params->context;
     DDP_TRY(find_shards(tokens, params->path));
     for (size_t i = 0; i < tokens->info.shards; i++) {
-        DDP_TRY(open_shard(tokens, &tokens->shards[i]));
+        DDP_TRY(open_shard(tokens, &tokens->shards[i], params->name));
     }
     DDP_TRY(count_sequences(tokens));
     snprintf(tokens->info.source, sizeof(tokens->info.source), "%s (%zu shard%s)", params->path,
@@ -312,6 +358,7 @@ void ddp_tokens_close(ddp_tokens_t **tokens_p)
         if (shard->map != NULL) {
             (void)munmap((void *)(uintptr_t)shard->map, shard->map_bytes);
         }
+        ddp_tokens_h5_close(&shard->h5);
         free(shard->path);
     }
     free(tokens->shards);
@@ -359,13 +406,13 @@ static uint32_t token_at(const unsigned char *data, size_t width, size_t i)
     return wide;
 }
 
-static ddp_status_t fetch_one(const ddp_tokens_t *tokens, size_t sequence, int32_t *inputs, int32_t *targets)
+static ddp_status_t fetch_mapped(const ddp_tokens_t *tokens, const shard_t *shard, size_t sequence,
+                                 int32_t *inputs, int32_t *targets)
 {
     ddp_status_t         status  = DDP_OK;
     const size_t         context = tokens->params.context;
     const size_t         width   = tokens->width;
-    const shard_t       *shard   = find_shard(tokens, sequence);
-    const size_t         offset  = shard->offset + (sequence - shard->first) * context * width;
+    const size_t         offset  = shard->offset + sequence * context * width;
     const unsigned char *data    = shard->map + offset;
 
     for (size_t i = 0; i <= context; i++) {
@@ -383,6 +430,45 @@ static ddp_status_t fetch_one(const ddp_tokens_t *tokens, size_t sequence, int32
     }
 out:
     return status;
+}
+
+/* Inputs and targets are the same tokens but for the first and the last. */
+static ddp_status_t fetch_h5(const ddp_tokens_t *tokens, const shard_t *shard, size_t sequence,
+                             int32_t *inputs, int32_t *targets)
+{
+    ddp_status_t   status  = DDP_OK;
+    const size_t   context = tokens->params.context;
+    const uint64_t a_row   = sequences_of_row(tokens, shard);
+    const uint64_t row     = sequence / a_row;
+    const uint64_t first   = sequence % a_row * context;
+
+    DDP_TRY(ddp_tokens_h5_read(shard->h5, row, first, context, inputs));
+    DDP_TRY(ddp_tokens_h5_read(shard->h5, row, first + context, 1, targets + context - 1));
+    memcpy(targets, inputs + 1, (context - 1) * sizeof(*targets));
+    for (size_t i = 0; i <= context; i++) {
+        const int32_t token = i < context ? inputs[i] : targets[context - 1];
+
+        /* INT32_MAX stands for all that int32 does not hold */
+        DDP_REQUIRE(
+            token >= 0 && token < INT32_MAX && (size_t)token < tokens->params.vocab, DDP_ERR_FORMAT,
+            "'%s': data set '%s': row %llu, index %llu: expected tokens below the vocabulary of %zu, found "
+            "%ld%s",
+            shard->path, ddp_tokens_h5_name(shard->h5), (unsigned long long)row,
+            (unsigned long long)(first + i), tokens->params.vocab, (long)token,
+            token == INT32_MAX   ? " or more"
+            : token == INT32_MIN ? " or less"
+                                 : "");
+    }
+out:
+    return status;
+}
+
+static ddp_status_t fetch_one(const ddp_tokens_t *tokens, size_t sequence, int32_t *inputs, int32_t *targets)
+{
+    const shard_t *shard = find_shard(tokens, sequence);
+
+    return shard->h5 != NULL ? fetch_h5(tokens, shard, sequence - shard->first, inputs, targets)
+                             : fetch_mapped(tokens, shard, sequence - shard->first, inputs, targets);
 }
 
 ddp_status_t ddp_tokens_fetch(const ddp_tokens_t *tokens, const size_t *index, size_t n, int32_t *inputs,

@@ -1,12 +1,14 @@
 /**
- * @file Token data for language models: shards of token numbers, or the bytes of any file (`text`).
+ * @file Token data for language models: shards of token numbers, an array of an HDF5 file, or the bytes of
+ * any file (`text`).
  *
  * A sequence is context + 1 tokens of one shard, of which the first `context` are inputs and the last
  * `context` targets; sequence k of a shard begins at token k * context, so that every token but the first is
- * a target once. The rest of a shard, shorter than a sequence, is left out. Files are mapped, not read:
- * opening looks at headers and sizes only, and the ranks of a machine share the pages. A file must not be
- * shortened while it is open. In which order to fetch is for ddp_sampler_index(seed, epoch, sequences, i),
- * which needs to know nothing of ranks. Not collective.
+ * a target once. The rest of a shard, shorter than a sequence, is left out. Each row of
+ * an HDF5 array of two dimensions is a shard in this sense. Files are mapped, not read (HDF5: read in
+ * slices): opening looks at headers and sizes only, and the ranks of a machine share the pages. A file must
+ * not be shortened while it is open. In which order to fetch is for ddp_sampler_index(seed, epoch, sequences,
+ * i), which needs to know nothing of ranks. Not collective.
  */
 #ifndef DDP_TOKENS_H_
 #define DDP_TOKENS_H_
@@ -28,7 +30,8 @@ typedef enum ddp_tokens_format {
     DDP_TOKENS_LLMC   = 0, /* llm.c's: 256 int32 (20240520, 1, number of tokens, zeros), then uint16 tokens */
     DDP_TOKENS_UINT16 = 1, /* raw, little-endian */
     DDP_TOKENS_UINT32 = 2, /* raw, little-endian */
-    DDP_TOKENS_TEXT   = 3  /* each byte a token */
+    DDP_TOKENS_HDF5   = 3, /* an array of integers, [tokens] or [rows, tokens] */
+    DDP_TOKENS_TEXT   = 4  /* each byte a token */
 } ddp_tokens_format_t;
 
 /** Tokens of DDP_TOKENS_TEXT. */
@@ -38,6 +41,7 @@ typedef struct ddp_tokens_params {
     size_t              struct_size;
     ddp_tokens_format_t format;
     const char         *path;    /* a file, or a pattern of glob(7): shards in the order of their names */
+    const char         *name;    /* HDF5: of the data set; NULL: "tokens" */
     size_t              context; /* tokens of a sequence, > 0 */
     size_t              vocab;   /* tokens must be below; > 0 */
     ddp_split_t         split;   /* with val_fraction */
@@ -60,8 +64,9 @@ typedef struct ddp_tokens_info {
 } ddp_tokens_info_t;
 
 /**
- * What a file, or the first that matches a pattern, is: llm.c's by its first bytes, else by the end of its
- * name: `.bin`, `.u16` and `.uint16` are uint16, `.u32` and `.uint32` uint32; anything else is text.
+ * What a file, or the first that matches a pattern, is: llm.c's or HDF5's by its first bytes, else by the
+ * end of its name: `.bin`, `.u16` and `.uint16` are uint16, `.u32` and `.uint32` uint32; anything else is
+ * text.
  * @return DDP_ERR_IO: no file matches, or cannot be read
  */
 DDP_API ddp_status_t ddp_tokens_detect(const char *path, ddp_tokens_format_t *format_p) DDP_NODISCARD;

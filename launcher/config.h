@@ -27,7 +27,7 @@
 #define DDP_CONFIG_DATA_TEXT   7
 /** Not chosen yet (ddp_config_resolve() does); the last of each enum. */
 #define DDP_CONFIG_DATA_AUTO      8
-#define DDP_CONFIG_FORMAT_AUTO    3 /* behind ddp_tokens_format_t, whose text is data.kind text */
+#define DDP_CONFIG_FORMAT_AUTO    4 /* behind ddp_tokens_format_t, whose text is data.kind text */
 #define DDP_CONFIG_REDUCTION_AUTO 2
 
 typedef enum ddp_decay { DDP_DECAY_ALL = 0, DDP_DECAY_MATRICES = 1, DDP_DECAY_AUTO = 2 } ddp_decay_t;
@@ -48,6 +48,7 @@ typedef struct ddp_config {
         int      kind; /* ddp_data_kind_t or DDP_CONFIG_DATA_... */
         char     path[DDP_CONFIG_TEXT_SIZE], test_path[DDP_CONFIG_TEXT_SIZE];
         int      format; /* ddp_tokens_format_t or DDP_CONFIG_FORMAT_AUTO */
+        char     tokens[DDP_CONFIG_TEXT_SIZE], test_tokens[DDP_CONFIG_TEXT_SIZE];
         uint64_t samples, test_samples, seed;
         int      augment; /* ddp_augment_t */
         char     images[DDP_CONFIG_TEXT_SIZE], labels[DDP_CONFIG_TEXT_SIZE];

@@ -67,9 +67,15 @@ const ddp_key_t ddp_keys[] = {
          "token shards, a file or a pattern such as data/*.bin; empty: /usr/share/datasets/fashion-mnist"),
     TEXT(data, test_path, "\"\"", "data.kind=tokens|text",
          "file or pattern of the test sequences; empty: val_fraction decides"),
-    CHOICE(data, format, "auto", "llmc|uint16|uint32|auto", "data.kind=tokens",
-           "llmc: shards of llm.c; others: numbers and nothing else. auto: llmc by the first bytes, else by "
-           "the name: .bin .u16 .uint16, .u32 .uint32"),
+    CHOICE(
+        data, format, "auto", "llmc|uint16|uint32|hdf5|auto", "data.kind=tokens",
+        "llmc: shards of llm.c; hdf5: an array in an HDF5 file; others: numbers and nothing else. auto: llmc "
+        "and hdf5 by the first bytes, else by the name: .bin .u16 .uint16, .u32 .uint32"),
+    TEXT(
+        data, tokens, "tokens", "data.kind=tokens",
+        "data set of an HDF5 file, [tokens] or [rows, tokens] of integers; no sequence goes from row to row"),
+    TEXT(data, test_tokens, "\"\"", "data.kind=tokens",
+         "data set of the test sequences; empty: as tokens in test_path, or val_fraction decides"),
     COUNT(data, samples, "0", 0, DDP_KEY_MANY, "samples", NULL, "training samples; 0: all (shapes: 20000)"),
     COUNT(data, test_samples, "0", 0, DDP_KEY_MANY, "samples", NULL, "test samples; 0: all (shapes: 4000)"),
     COUNT(data, seed, "1", 0, DDP_KEY_MANY, "", "data.kind=shapes", "of the drawn pictures"),

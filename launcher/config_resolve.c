@@ -100,10 +100,11 @@ static ddp_status_t choose_format(ddp_config_t *config)
         goto out;
     }
     DDP_TRY(ddp_tokens_detect(config->data.path, &format));
-    DDP_REQUIRE(format != DDP_TOKENS_TEXT, DDP_ERR_CONFIG,
-                "data.path '%.200s' is no shard of llm.c, and its name does not say what it is: set "
-                "data.format to uint16 or uint32, or data.kind to text",
-                config->data.path);
+    DDP_REQUIRE(
+        format != DDP_TOKENS_TEXT, DDP_ERR_CONFIG,
+        "data.path '%.200s' is no shard of llm.c and no HDF5 file, and its name does not say what it is: set "
+        "data.format to uint16 or uint32, or data.kind to text",
+        config->data.path);
     config->data.format = (int)format;
 out:
     return status;

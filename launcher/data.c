@@ -57,12 +57,15 @@ static ddp_status_t open_tokens(const ddp_run_t *run, ddp_split_t split, ddp_tok
 {
     const ddp_config_t *config   = &run->config;
     ddp_tokens_params_t params   = DDP_TOKENS_PARAMS_INIT;
-    const bool          is_apart = config->data.test_path[0] != '\0';
     const bool          is_train = split == DDP_SPLIT_TRAIN;
+    const bool          has_path = config->data.test_path[0] != '\0';
+    const bool          has_name = config->data.test_tokens[0] != '\0';
+    const bool          is_apart = has_path || has_name;
 
     params.format       = config->data.kind == DDP_CONFIG_DATA_TEXT ? DDP_TOKENS_TEXT
                                                                     : (ddp_tokens_format_t)config->data.format;
-    params.path         = is_apart && !is_train ? config->data.test_path : config->data.path;
+    params.path         = has_path && !is_train ? config->data.test_path : config->data.path;
+    params.name         = has_name && !is_train ? config->data.test_tokens : config->data.tokens;
     params.context      = (size_t)config->model.context;
     params.vocab        = (size_t)config->model.vocab;
     params.split        = split;

@@ -1,6 +1,8 @@
 /* Writes an HDF5 file for program.sh: pictures/all [80, 9, 8, 3] uint8, features [80, 6] float32 in chunks of
- * 7, and the labels of both (labels, uint16, 4 classes). Usage: make_hdf5 FILE */
+ * 7, and the labels of both (labels, uint16, 4 classes). With a TEXT its
+ * bytes too, as tokens (int16) in chunks of 100. Usage: make_hdf5 FILE [TEXT] */
 #include <stdint.h>
+#include <stdio.h>
 
 #include <hdf5.h>
 
@@ -24,6 +26,23 @@ static int put(hid_t file, const char *name, hid_t type, int ndim, const hsize_t
     return failed;
 }
 
+static int put_text(hid_t file, const char *path)
+{
+    static int16_t tokens[65536];
+    const hsize_t  chunk = 100;
+    hsize_t        n     = 0;
+    FILE          *text  = fopen(path, "rb");
+    int            byte;
+
+    if (text == NULL) {
+        return 1;
+    }
+    while (n < 65536 && (byte = getc(text)) != EOF) {
+        tokens[n++] = (int16_t)byte;
+    }
+    return fclose(text) != 0 || put(file, "tokens", H5T_NATIVE_INT16, 1, &n, &chunk, tokens);
+}
+
 int main(int argc, char **argv)
 {
     static unsigned char pixels[SAMPLES][PIXELS];
@@ -35,7 +54,7 @@ int main(int argc, char **argv)
     hid_t                file;
     int                  failed;
 
-    if (argc != 2) {
+    if (argc != 2 && argc != 3) {
         return 2;
     }
     for (unsigned s = 0; s < SAMPLES; s++) {
@@ -50,6 +69,7 @@ int main(int argc, char **argv)
     file   = H5Fcreate(argv[1], H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     failed = file < 0 || put(file, "pictures/all", H5T_NATIVE_UINT8, 4, picture_dims, NULL, pixels) ||
              put(file, "features", H5T_NATIVE_FLOAT, 2, feature_dims, chunk, features) ||
-             put(file, "labels", H5T_NATIVE_UINT16, 1, picture_dims, NULL, labels) || H5Fclose(file) < 0;
+             put(file, "labels", H5T_NATIVE_UINT16, 1, picture_dims, NULL, labels) ||
+             (argc == 3 && put_text(file, argv[2])) || H5Fclose(file) < 0;
     return failed;
 }

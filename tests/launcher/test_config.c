@@ -152,8 +152,8 @@ END_TEST
 /* Any word will do for these. */
 static bool is_text_key(const char *name)
 {
-    static const char *const names[] = {"path",        "test_path",   "images", "labels",
-                                        "test_images", "test_labels", "freeze"};
+    static const char *const names[] = {"path",        "test_path", "images",      "labels", "test_images",
+                                        "test_labels", "tokens",    "test_tokens", "freeze"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {

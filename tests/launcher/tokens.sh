@@ -1,6 +1,7 @@
 #!/bin/sh
 # The program with token data: gpt2 on text and on shards, what it says, and what it refuses.
-# Usage: sh tokens.sh CASE DDPTRAIN MPIRUN [mpirun option...]; DDP_EXAMPLES is the folder examples/.
+# Usage: sh tokens.sh CASE DDPTRAIN MPIRUN [mpirun option...]; DDP_EXAMPLES is the folder examples/, DDP_MAKE_HDF5
+# makes an HDF5 file.
 set -u
 
 . "$(dirname "$0")/support.sh"
@@ -97,16 +98,21 @@ formats()
     for part in 0 1; do
         { llmc 1 "$(count_bytes shards/part-$part.txt)"; widen 2 <shards/part-$part.txt; } >shards/part-$part.bin
     done
+    "$DDP_MAKE_HDF5" whole.h5 text.txt || fail 'no HDF5 file'
     ranks 1 0 $small
     one=$(weights)
     for set in 'path=whole.bin' 'path=whole.u16' 'path=numbers --set data.kind=tokens --set data.format=uint32' \
-        'path=shards/part-?.txt' 'path=shards/part-*.bin'; do
+        'path=shards/part-?.txt' 'path=shards/part-*.bin' 'path=whole.h5'; do
         ranks 2 0 $small --set model.vocab=256 --set data.$set
         same "$set"
     done
     # a test file of its own: all of data.path is for training
     ranks 2 0 $small --set model.vocab=256 --set data.path=shards/part-0.bin --set data.test_path=shards/part-1.bin --out apart
     holds apart/metrics.jsonl "\"samples\":$((split / 16)),\"test_samples\":$(((size - split - 1) / 16)),"
+    ranks 2 0 $small --set model.vocab=256 --set data.path=whole.h5 --set data.test_tokens=tokens --out both
+    holds both/metrics.jsonl "\"samples\":$(((size - 1) / 16)),\"test_samples\":$(((size - 1) / 16)),"
+    ranks 2 1 $small --set model.vocab=256 --set data.path=whole.h5 --set data.tokens=none
+    says "whole.h5': no data set 'none' (data.tokens names it)"
     ranks 2 0 $small --set data.samples=40 --set data.test_samples=7 --out few
     holds few/metrics.jsonl '"samples":40,"test_samples":7,'
 }
