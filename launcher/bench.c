@@ -108,6 +108,11 @@ double ddp_bench_least(const double *value, size_t n)
     return least;
 }
 
+size_t ddp_bench_peak_rounds(const ddp_run_t *run, size_t most)
+{
+    return run->bench->rounds < most ? (size_t)run->bench->rounds : most;
+}
+
 ddp_status_t ddp_bench_slowest(const ddp_run_t *run, const double *mine, size_t n, double *most)
 {
     ddp_status_t status = DDP_OK;

@@ -241,25 +241,40 @@ out:
     return status;
 }
 
-static void say_peaks(const bench_t *bench, const ddp_bench_peak_t *peak)
+static void say_peak(const ddp_bench_table_t *table, const char *kind, double gbs)
 {
-    const struct {
-        const char *kind;
-        double      gbs;
-    } rows[]                = {{"memcpy: read and written", peak->memcpy_gbs},
-                               {"triad a = b + s c: 12 bytes an element", peak->triad_gbs},
-                               {"add a += b: 12 bytes an element", peak->add_gbs}};
+    const ddp_bench_cell_t cell[N_PEAK_COLUMNS] = {{.text = kind}, {.number = gbs}};
+
+    ddp_bench_row(table, cell);
+}
+
+static ddp_status_t say_peaks(const bench_t *bench)
+{
+    ddp_status_t      status = DDP_OK;
+    ddp_bench_peak_t  mine;
+    ddp_bench_peak_t  sum   = {0};
+    ddp_bench_peak_t *all   = calloc((size_t)bench->size, sizeof(*all));
     ddp_bench_table_t table = bench->table;
 
+    status = all != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for %d ranks", bench->size);
+    DDP_TRY(ddp_comm_agree(bench->run->comm, status));
+    DDP_TRY(ddp_bench_memory(bench->run, &mine));
+    DDP_TRY(ddp_comm_allgather(bench->run->comm, &mine, sizeof(mine), all));
+    for (int r = 0; r < bench->size; r++) {
+        sum.memcpy_gbs += all[r].memcpy_gbs;
+        sum.triad_gbs += all[r].triad_gbs;
+        sum.add_gbs += all[r].add_gbs;
+    }
     table.event   = "memory";
     table.column  = peak_columns;
     table.columns = N_PEAK_COLUMNS;
     ddp_bench_head(&table, "what memory gives");
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const ddp_bench_cell_t cell[N_PEAK_COLUMNS] = {{.text = rows[i].kind}, {.number = rows[i].gbs}};
-
-        ddp_bench_row(&table, cell);
-    }
+    say_peak(&table, "memcpy: read and written", sum.memcpy_gbs);
+    say_peak(&table, "triad a = b + s c: 12 bytes an element", sum.triad_gbs);
+    say_peak(&table, "add a += b: 12 bytes an element", sum.add_gbs);
+out:
+    free(all);
+    return status;
 }
 
 static ddp_status_t take_memory(bench_t *bench)
@@ -289,8 +304,7 @@ ddp_status_t ddp_bench_comm(ddp_run_t *run, ddp_status_t early)
     ddp_status_t           status = DDP_OK;
     const ddp_allocator_t *memory = ddp_allocator_private();
     bench_t                bench  = {.run = run};
-    ddp_bench_peak_t       peak;
-    uint64_t               wrong = 0;
+    uint64_t               wrong  = 0;
     char                   title[160];
 
     DDP_TRY(ddp_run_join(run, early));
@@ -299,15 +313,14 @@ ddp_status_t ddp_bench_comm(ddp_run_t *run, ddp_status_t early)
     bench.table = (ddp_bench_table_t){"comm", columns, N_COLUMNS, bench.rank == 0, run->bench->json};
     DDP_TRY(take_memory(&bench));
     snprintf(title, sizeof(title),
-             "%d ranks on %d machine%s, median of %" PRIu64 " rounds after %" PRIu64 ", slowest rank",
-             bench.size, ddp_comm_machines(run->comm), ddp_comm_machines(run->comm) > 1 ? "s" : "",
-             run->bench->rounds, run->bench->warmup);
+             "%d rank%s on %d machine%s, median of %" PRIu64 " rounds after %" PRIu64 ", slowest rank",
+             bench.size, bench.size > 1 ? "s" : "", ddp_comm_machines(run->comm),
+             ddp_comm_machines(run->comm) > 1 ? "s" : "", run->bench->rounds, run->bench->warmup);
     ddp_bench_head(&bench.table, title);
     for (size_t i = 0; i < N_OPS; i++) {
         DDP_TRY(all_sizes(&bench, &ops[i], &wrong));
     }
-    DDP_TRY(ddp_bench_memory(run, &peak));
-    say_peaks(&bench, &peak);
+    DDP_TRY(say_peaks(&bench));
     DDP_TRY(ddp_bench_flush(run));
     DDP_REQUIRE(wrong == 0, DDP_ERR_STATE, "%" PRIu64 " values are wrong: see the column #wrong", wrong);
 out:

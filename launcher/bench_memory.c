@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "launcher/bench.h"
 
-#define ROUNDS      4
+#define ROUNDS      7
 #define LEAST_BYTES ((size_t)32 << 20)
 #define MOST_BYTES  ((size_t)128 << 20)
 
@@ -58,10 +58,11 @@ static ddp_status_t measure(const ddp_run_t *run, float *const *x, size_t bytes,
 {
     static const double counted[N_LOOPS] = {2, 3, 3}; /* arrays read or written */
     ddp_status_t        status           = DDP_OK;
+    const size_t        rounds           = ddp_bench_peak_rounds(run, ROUNDS);
     double              ns[N_LOOPS][ROUNDS];
     double              rate[N_LOOPS];
 
-    for (int round = 0; round < ROUNDS; round++) {
+    for (size_t round = 0; round < rounds; round++) {
         for (int loop = 0; loop < N_LOOPS; loop++) {
             int64_t start;
 
@@ -72,9 +73,7 @@ static ddp_status_t measure(const ddp_run_t *run, float *const *x, size_t bytes,
         }
     }
     for (int loop = 0; loop < N_LOOPS; loop++) {
-        DDP_TRY(ddp_bench_slowest(run, ns[loop], ROUNDS, ns[loop]));
-        rate[loop] =
-            counted[loop] * (double)bytes * ddp_comm_size(run->comm) / ddp_bench_least(ns[loop], ROUNDS);
+        rate[loop] = counted[loop] * (double)bytes / ddp_bench_least(ns[loop], rounds);
     }
     *peak_p = (ddp_bench_peak_t){rate[MEMCPY], rate[TRIAD], rate[ADD]};
 out:

@@ -11,7 +11,7 @@
 #define MOST_BYTES  (UINT64_C(1) << 40)
 
 /* The parts, as bits. */
-enum { COMM = 1, ALL = COMM };
+enum { COMM = 1, STEP = 2, OPS = 4, ALL = COMM | STEP | OPS };
 
 static const struct part {
     const char *name;
@@ -21,6 +21,9 @@ static const struct part {
 } parts[] = {
     {"comm", COMM, ddp_bench_comm,
      "collectives by size: time, rates, results checked; next to MPI's own and to memory"},
+    {"step", STEP, ddp_bench_step, "the training step of a configuration, by phase and kind of operation"},
+    {"ops", OPS, ddp_bench_ops,
+     "the same by operation and shape, next to the matrix product's and memory's peaks"},
 };
 #define N_PARTS (sizeof(parts) / sizeof(parts[0]))
 
@@ -30,6 +33,7 @@ typedef enum option_id {
     OPT_FROM,
     OPT_TO,
     OPT_FACTOR,
+    OPT_ISA,
     OPT_JSON,
     OPT_SET,
     OPT_LOG,
@@ -42,6 +46,7 @@ static const ddp_arg_t option_table[] = {
     [OPT_FROM]   = {"--from", "BYTES", "comm: smallest size; K, M and G are 1024-fold (default 1K)"},
     [OPT_TO]     = {"--to", "BYTES", "comm: largest size (default 16M)"},
     [OPT_FACTOR] = {"--factor", "N", "comm: from one size to the next (default 4)"},
+    [OPT_ISA]    = {"--isa", "SET", "ops: plain, avx2, avx512, or all; default: the best there is"},
     [OPT_JSON]   = {"--json", NULL, "one JSON object a line instead of tables"},
     [OPT_SET]    = {"--set", "section.key=value", "set one key of the configuration; may be repeated"},
     [OPT_LOG]    = {"--log", "LEVEL", "error, warn, info (default) or debug"},
@@ -51,8 +56,8 @@ static const ddp_arg_t option_table[] = {
 
 /* Who takes an option. */
 static const unsigned takers[N_OPTIONS] = {
-    [OPT_ROUNDS] = ALL, [OPT_WARMUP] = ALL, [OPT_FROM] = COMM, [OPT_TO] = COMM,  [OPT_FACTOR] = COMM,
-    [OPT_JSON] = ALL,   [OPT_SET] = ALL,    [OPT_LOG] = ALL,   [OPT_HELP] = ALL,
+    [OPT_ROUNDS] = ALL, [OPT_WARMUP] = ALL, [OPT_FROM] = COMM, [OPT_TO] = COMM, [OPT_FACTOR] = COMM,
+    [OPT_ISA] = OPS,    [OPT_JSON] = ALL,   [OPT_SET] = ALL,   [OPT_LOG] = ALL, [OPT_HELP] = ALL,
 };
 
 typedef struct parser {
@@ -66,6 +71,8 @@ void ddp_bench_help(FILE *out)
     fputs("Measure on the ranks that were started; tables on stdout.\n"
           "\n"
           "  mpirun -np 2 ddptrain bench comm --to 64M\n"
+          "  mpirun -np 2 ddptrain bench step run.yaml\n"
+          "  ddptrain bench ops --set model.kind=mlp --isa all\n"
           "\n"
           "Usage: ddptrain bench PART [run.yaml] [option...]\n"
           "\n",
@@ -114,6 +121,9 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *value)
         return parse_count(name, value, MOST_BYTES, &options->from_bytes);
     case OPT_TO:
         return parse_count(name, value, MOST_BYTES, &options->to_bytes);
+    case OPT_ISA:
+        options->isa = value;
+        break;
     case OPT_SET:
         return ddp_options_take_set(&options->run, value);
     case OPT_LOG:
@@ -150,6 +160,12 @@ static ddp_status_t take_word(void *ctx, size_t index, const char *word)
                     nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
 }
 
+static bool is_isa(const char *name)
+{
+    return strcmp(name, ddp_isa_name(DDP_ISA_PLAIN)) == 0 || strcmp(name, ddp_isa_name(DDP_ISA_AVX2)) == 0 ||
+           strcmp(name, ddp_isa_name(DDP_ISA_AVX512)) == 0 || strcmp(name, DDP_BENCH_ALL_ISAS) == 0;
+}
+
 static ddp_status_t check(const parser_t *parser)
 {
     ddp_status_t               status  = DDP_OK;
@@ -161,6 +177,8 @@ static ddp_status_t check(const parser_t *parser)
                     "%s is not for bench %s; see ddptrain bench --help", option_table[i].name,
                     parser->part->name);
     }
+    DDP_REQUIRE(options->isa == NULL || is_isa(options->isa), DDP_ERR_CONFIG,
+                "--isa '%.80s': allowed are plain, avx2, avx512, all", options->isa);
     DDP_REQUIRE(options->rounds > 0, DDP_ERR_CONFIG, "--rounds 0: 1 or more are needed");
     DDP_REQUIRE(options->factor > 1, DDP_ERR_CONFIG, "--factor %" PRIu64 ": 2 or more", options->factor);
     DDP_REQUIRE(options->from_bytes >= sizeof(float) && options->from_bytes <= options->to_bytes,
@@ -191,9 +209,9 @@ ddp_status_t ddp_bench_options_parse(int argc, char *const *argv, ddp_bench_opti
     options->body = parser.part->body;
     snprintf(options->text, sizeof(options->text),
              "bench %s --rounds %" PRIu64 " --warmup %" PRIu64 " --from %" PRIu64 " --to %" PRIu64
-             " --factor %" PRIu64,
+             " --factor %" PRIu64 " --isa %.20s",
              parser.part->name, options->rounds, options->warmup, options->from_bytes, options->to_bytes,
-             options->factor);
+             options->factor, options->isa != NULL ? options->isa : "best");
 out:
     return status;
 }

@@ -8,7 +8,7 @@
 
 const ddp_command_t ddp_commands[] = {
     {"train", "train a model (the default)", NULL},
-    {"bench", "measure collectives, with checked results", ddp_bench_command},
+    {"bench", "measure collectives, operations, and training steps by phase", ddp_bench_command},
     {"convert", "make token files of a text, or a text of token files", ddp_convert_command},
 };
 const size_t ddp_n_commands = sizeof(ddp_commands) / sizeof(ddp_commands[0]);

@@ -65,7 +65,10 @@ typedef struct ddp_eval {
 typedef struct ddp_run {
     const ddp_options_t *options; /* borrowed */
 
-    const struct ddp_bench_options *bench; /* borrowed: of the command `bench`, else NULL */
+    /* Of the command `bench`, borrowed; else NULL. */
+    const struct ddp_bench_options *bench;
+    struct ddp_trace               *trace;
+    ddp_forward_fn_t               *forward; /* NULL: ddp_run_forward() */
 
     int             argc; /* for the hint how to use more cores */
     char *const    *argv; /* borrowed */
@@ -135,6 +138,10 @@ ddp_reducer_params_t ddp_run_reducer_params(const ddp_run_t *run);
 /** Forward of one micro-batch from the loader; ddp_forward_fn_t with a ddp_run_t as its context. */
 ddp_status_t ddp_run_forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro,
                              ddp_loss_stats_t **stats_p) DDP_NODISCARD;
+/** One step; what samples it has follows from its number. Collective. @param [in] step  from 0 */
+ddp_status_t ddp_run_step(ddp_run_t *run, uint64_t step, ddp_step_result_t *result_p) DDP_NODISCARD;
+/** The samples of a step. */
+ddp_batch_range_t ddp_run_batch(const ddp_run_t *run, uint64_t step);
 /** Train to the end and say the weights. Collective. */
 ddp_status_t ddp_run_train(ddp_run_t *run) DDP_NODISCARD;
 /** Print what a run would be; rank 0 writes to stdout, nothing else is written. After ddp_run_prepare(). */

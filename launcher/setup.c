@@ -33,7 +33,7 @@ static ddp_status_t create_trainer(ddp_run_t *run)
 
     params.params  = run->params;
     params.seed    = run->config.train.seed;
-    params.forward = ddp_run_forward;
+    params.forward = run->forward != NULL ? run->forward : ddp_run_forward;
     params.ctx     = run;
     params.reducer = ddp_run_reducer_params(run);
     DDP_TRY(ddp_trainer_create(&params, &run->trainer));

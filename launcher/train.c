@@ -67,11 +67,16 @@ out:
     return status;
 }
 
-static ddp_status_t train_step(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
-                               ddp_step_result_t *result_p)
+ddp_batch_range_t ddp_run_batch(const ddp_run_t *run, uint64_t step)
+{
+    return ddp_sampler_batch(run->data.samples, (size_t)run->config.train.batch, step);
+}
+
+ddp_status_t ddp_run_step(ddp_run_t *run, uint64_t step, ddp_step_result_t *result_p)
 {
     ddp_status_t     status = DDP_OK;
-    const ddp_step_t what   = {.lr = (float)ddp_schedule_lr(&run->schedule, step), .samples = range->count};
+    const ddp_step_t what   = {.lr      = (float)ddp_schedule_lr(&run->schedule, step),
+                               .samples = ddp_run_batch(run, step).count};
 
     DDP_TRY(ddp_fault("train_step", ddp_comm_rank(run->comm)));
     DDP_TRY(ddp_trainer_step(run->trainer, &what, result_p));
@@ -178,11 +183,10 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
 
     window_open(run, &window);
     for (uint64_t step = 0; step < run->total_steps; step++) {
-        const ddp_batch_range_t range =
-            ddp_sampler_batch(run->data.samples, (size_t)run->config.train.batch, step);
-        ddp_step_result_t result = {0};
+        const ddp_batch_range_t range  = ddp_run_batch(run, step);
+        ddp_step_result_t       result = {0};
 
-        DDP_TRY(train_step(run, step, &range, &result));
+        DDP_TRY(ddp_run_step(run, step, &result));
         if (step == 0) {
             end->first_step_ms = (double)(ddp_clock_ns() - run->start_ns) / 1e6;
         }

@@ -19,7 +19,7 @@ comm()
 {
     sizes='--from 4 --to 100K --factor 50 --rounds 2 --warmup 1'
     run 0 "$program" bench comm $sizes
-    holds out '^# 1 ranks on 1 machine, median of 2 rounds after 1'
+    holds out '^# 1 rank on 1 machine, median of 2 rounds after 1'
     for np in 1 2; do
         ranks $np 0 bench comm $sizes --json
         is_json comm
@@ -34,6 +34,51 @@ comm()
     holds out 'on 2 machines'
     DDP_FAULT=bench_comm_value:1 ranks 2 1 bench comm $sizes
     says 'values are wrong'
+}
+
+# A model so small that what is printed can be counted: 8 micro-batches, each with 3 products forward and 5 backward.
+small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=130 --set train.batch=60
+    --set train.micro_batch=8 --set model.kind=mlp --set model.hidden=[24,16] --log error"
+
+# number KEY LINES: the value of a key in JSON lines of out
+number()
+{
+    grep -e "$2" out | sed -n "s/.*\"$1\":\([-+.e0-9]*\).*/\1/p"
+}
+
+step()
+{
+    run 0 "$program" bench step $small --rounds 1 --warmup 1 --json
+    is_json phase
+    is_json rate
+    # With one round and one rank the phases add up to the step.
+    number ms '"event":"phase"' | awk 'NR <= 6 { sum += $1; if ($1 < 0) bad = 1 } NR == 7 { whole = $1 }
+        END { exit !(NR == 8 && !bad && sum > 0.999 * whole && sum < 1.001 * whole) }' || { fail 'phases'; cat out; }
+    [ "$(number calls '"op":"gemm"')" = 64 ] || { fail 'not 64 products in a step'; cat out; }
+    [ "$(number calls '"op":"merge subtrees"')" -gt 0 ] || fail 'no merges of subtrees'
+    ranks 2 0 bench step $small --rounds 2
+    holds out '^whole step  *[0-9.]* '
+    holds out '^of it after backward '
+    holds out 'batch 60 on 2 ranks'
+    holds out '^gemm  *32 '
+    [ -e runs ] && fail 'a benchmark left a folder'
+    return 0
+}
+
+ops()
+{
+    run 0 "$program" bench ops $small --rounds 1 --warmup 0 --json
+    is_json op
+    # 60 samples in 8 parts: four of 8, four of 7
+    [ "$(number calls '"op":"gemm","shape":"8 x 24 x 784 NT"')" = 4 ] || { fail 'not 4 products of 8 samples'; cat out; }
+    [ "$(number calls '"op":"gemm","shape":"7 x 24 x 784 NT"')" = 4 ] || { fail 'not 4 products of 7 samples'; cat out; }
+    holds out '"op":"optimizer alone","shape":"[0-9]* parameters"'
+    ranks 2 0 bench ops $small --rounds 1 --isa all
+    holds out '^plain '
+    run 0 "$program" bench ops $small --rounds 1 --isa plain
+    holds out '^plain '
+    DDP_ISA=plain run 2 "$program" bench ops $small --isa avx2
+    says '--isa avx2: the best set here is plain'
 }
 
 mistakes()
@@ -60,6 +105,14 @@ mistakes()
     says '1 or more are needed'
     run 2 "$program" bench comm --factor 1
     says '2 or more'
+    run 2 "$program" bench step --to 4K
+    says '--to is not for bench step'
+    run 2 "$program" bench comm --isa all
+    says '--isa is not for bench comm'
+    run 2 "$program" bench ops --isa sse
+    says "--isa 'sse': allowed are"
+    run 2 "$program" bench step --set train.batch=frog
+    says "train.batch is 'frog'"
     run 2 "$program" bench comm missing.yaml
     says 'missing.yaml: No such file or directory'
     run 2 $mpirun -np 1 "$program" bench comm : -np 1 "$program" bench comm --rounds 5
