@@ -50,8 +50,12 @@ typedef struct ddp_reducer ddp_reducer_t;
 typedef enum ddp_reduction { DDP_REDUCTION_EXACT = 0, DDP_REDUCTION_FAST = 1 } ddp_reduction_t;
 /** SAMPLES: divide the sum by the global weight. RANKS: PyTorch DDP's mean over ranks of local means. */
 typedef enum ddp_average { DDP_AVERAGE_SAMPLES = 0, DDP_AVERAGE_RANKS = 1 } ddp_average_t;
-/** A loss or gradient norm that is not finite: STOP: step_end fails on all ranks. SKIP: the step changes
- * nothing. */
+/**
+ * A loss, gradient or running average that is not finite. SKIP: the step changes nothing; updates then start
+ * after the last bucket. STOP: an error on all ranks that names the first one in registration order. The
+ * loss, and with clip_norm the gradients too, fail step_end, before anything is written. Else updates have
+ * begun by then: _finish and the next step_begin fail, and what the step left in the arenas is of no use.
+ */
 typedef enum ddp_nonfinite { DDP_NONFINITE_STOP = 0, DDP_NONFINITE_SKIP = 1 } ddp_nonfinite_t;
 
 typedef struct ddp_reducer_params {
@@ -125,6 +129,7 @@ typedef struct ddp_step {
     float  lr;      /* rank 0's is taken on all ranks */
     size_t samples; /* of the global batch; ddp_partition(samples, V, v) says how many micro-batch v has */
     const size_t *part_samples; /* NULL, or [V]: explicit sizes instead (0 = absent, only at the end) */
+    bool          grad_norm;    /* keep what ddp_reducer_grad_norm() needs; the same on all ranks */
 } ddp_step_t;
 DDP_API ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *reducer, const ddp_step_t *step) DDP_NODISCARD;
 /** @param [out] grads_p  flat arena, [total floats]. @param [out] accumulate_p  true: add to it, false:
@@ -149,20 +154,29 @@ typedef struct ddp_step_result {
     double weight; /* sum of weights */
     double correct, counted;
     double grad_norm; /* of the averaged gradient before clipping; NaN unless clip_norm or nonfinite skip is
-                         on */
-    bool    skipped;  /* nothing changed: not finite (nonfinite: skip), or the weights sum to 0 */
-    int64_t comm_ns;  /* time this rank spent in reduction and update work */
-    int64_t exposed_comm_ns; /* from the end of its backward to the end of step_end */
+                         on; see also ddp_reducer_grad_norm() */
+    bool        skipped;         /* nothing changed: not finite (nonfinite: skip), or the weights sum to 0 */
+    const char *not_finite;      /* why it was skipped: "loss", the name of a tensor, or NULL; borrowed */
+    int64_t     comm_ns;         /* time this rank spent in reduction and update work */
+    int64_t     exposed_comm_ns; /* from the end of its backward to the end of step_end */
 } ddp_step_result_t;
 /**
- * DDP_ERR_NOT_FINITE on every rank (nonfinite stop). DDP_ERR_REMOTE, DDP_ERR_TIMEOUT: the line names the
+ * DDP_ERR_NOT_FINITE on every rank: see ddp_nonfinite_t. DDP_ERR_REMOTE, DDP_ERR_TIMEOUT: the line names the
  * rank, host and bucket; the reducer can only be destroyed. On success own slices are written; all are after
  * the next step_begin or _finish.
  */
 DDP_API ddp_status_t ddp_reducer_step_end(ddp_reducer_t *reducer, ddp_step_result_t *result_p) DDP_NODISCARD;
 /** Collective: wait until all ranks' slices are written; before evaluation, checkpoints and reading values.
- */
+ * DDP_ERR_NOT_FINITE: see ddp_nonfinite_t. */
 DDP_API ddp_status_t ddp_reducer_finish(ddp_reducer_t *reducer) DDP_NODISCARD;
+
+/**
+ * Norm of the last step's averaged gradient, before clipping, if its ddp_step_t asked for it. Not collective:
+ * any rank may call it between step_end and the next step_begin. Waits as _finish does.
+ * @param [out] norm_p  the same bits for any number of ranks; NaN where it was not asked for, or in a step
+ * that was skipped
+ */
+DDP_API ddp_status_t ddp_reducer_grad_norm(ddp_reducer_t *reducer, double *norm_p) DDP_NODISCARD;
 
 /** xxh128 of all parameters in name order (names and element bytes, no padding), hex in text[33]. After
  * _finish. Local. */

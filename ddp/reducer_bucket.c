@@ -3,7 +3,7 @@
  * then sum the own slice in tree order and update it in the same pass over memory. With two_phase the sum is
  * kept and the update comes at the end.
  */
-#include <math.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -35,8 +35,10 @@ static ddp_tree_program_t segment_program(ddp_reducer_t *r, const ddp_program_t 
     return result;
 }
 
-static void update_segment(ddp_reducer_t *r, const ddp_segment_t *segment, const ddp_tree_program_t *program)
+/* @return false: the sum of its gradients is not finite */
+static bool update_segment(ddp_reducer_t *r, const ddp_segment_t *segment, const ddp_tree_program_t *program)
 {
+    const bool               norm   = r->wants_norm && !r->two_phase;
     const ddp_tensor_desc_t *tensor = &r->tensors[segment->tensor];
     ddp_update_t             update = {
                     .config     = tensor->no_decay ? &r->optim_no_decay : &r->params.optim,
@@ -44,16 +46,17 @@ static void update_segment(ddp_reducer_t *r, const ddp_segment_t *segment, const
                     .grad_scale = r->sums.grad_scale,
                     .step       = r->steps[segment->tensor] + 1,
                     .param      = r->values + segment->offset,
+                    .sumsq      = norm ? r->block_sumsq + segment->offset / DDP_BLOCK : NULL,
     };
 
     if (tensor->role == DDP_TENSOR_AVERAGE) {
-        ddp_tree_average(r->isa, program, update.param, tensor->momentum, r->present, segment->blocks);
-        return;
+        return ddp_tree_average(r->isa, program, update.param, tensor->momentum, r->present, update.sumsq,
+                                segment->blocks);
     }
     for (size_t s = 0; s < 2; s++) {
         update.slot[s] = r->slots[s] == NULL ? NULL : r->slots[s] + segment->offset;
     }
-    ddp_tree_update(r->isa, program, &update, segment->blocks);
+    return ddp_tree_update(r->isa, program, &update, segment->blocks);
 }
 
 /* single: the total is already there, in that arena; else the local sources are summed on the way */
@@ -69,13 +72,16 @@ static void update_bucket(ddp_reducer_t *r, const ddp_bucket_t *bucket, const fl
         const float         *source  = single == NULL ? NULL : single + segment->offset;
         ddp_tree_program_t   program = {push_first, 1, &source, NULL};
 
-        if (!r->used_any[segment->tensor]) {
-            continue; /* used by nobody: the optimizer leaves it and its moments alone */
+        if (!r->used_any[segment->tensor]) { /* by nobody: the optimizer leaves it and its moments alone */
+            memset(r->block_sumsq + segment->offset / DDP_BLOCK, 0, segment->blocks * sizeof(double));
+            continue;
         }
         if (single == NULL) {
             program = segment_program(r, &r->local[0], segment);
         }
-        update_segment(r, segment, &program);
+        if (!update_segment(r, segment, &program) && segment->tensor < r->broken) {
+            r->broken = segment->tensor;
+        }
     }
 }
 
@@ -158,42 +164,6 @@ out:
     return status;
 }
 
-/* All block sums in order: the same on every rank, whoever owns what. Running averages are no part of the
- * norm, but must be finite as well. */
-static double sum_squares(const ddp_reducer_t *r, bool *finite_p)
-{
-    double gradients = 0;
-    double averages  = 0;
-
-    for (size_t p = 0; p < r->params.n_tensors; p++) {
-        const ddp_tensor_desc_t *tensor = &r->tensors[r->order[p]];
-        double                  *sum    = tensor->role == DDP_TENSOR_AVERAGE ? &averages : &gradients;
-        const size_t             first  = tensor->offset / DDP_BLOCK;
-
-        for (size_t b = first; b < first + ddp_block_round(tensor->count) / DDP_BLOCK; b++) {
-            *sum += r->block_sumsq[b];
-        }
-    }
-    *finite_p = isfinite(gradients) && isfinite(averages);
-    return gradients;
-}
-
-static void clip(ddp_reducer_t *r)
-{
-    bool         finite = true;
-    const double sum    = sum_squares(r, &finite);
-
-    r->sums.grad_norm = sqrt(sum) * (double)r->sums.grad_scale;
-    if (!finite || !isfinite(r->sums.grad_norm)) {
-        r->sums.finite = false;
-        r->sums.update = false;
-    } else if (r->params.clip_norm > 0) { /* as torch.nn.utils.clip_grad_norm_ */
-        const double factor = (double)r->params.clip_norm / (r->sums.grad_norm + 1e-6);
-
-        r->sums.grad_scale = factor < 1 ? (float)((double)r->sums.grad_scale * factor) : r->sums.grad_scale;
-    }
-}
-
 /* The second phase: once every slice is summed on this machine, the norm is known and the updates can begin.
  */
 static ddp_status_t second_phase(ddp_reducer_t *r)
@@ -211,7 +181,7 @@ static ddp_status_t second_phase(ddp_reducer_t *r)
         }
     }
     start = ddp_clock_ns();
-    clip(r);
+    ddp_reducer_norm(r);
     for (size_t b = 0; b < r->n_buckets; b++) {
         update_bucket(r, &r->buckets[b], r->total_base);
     }
@@ -227,6 +197,7 @@ ddp_status_t ddp_reducer_end_work(void *args)
     if (r->two_phase) {
         DDP_TRY(second_phase(r));
     }
+    r->broken_of[r->local_rank] = r->broken;
     ddp_comm_flag_set(r->comm, &r->done_flag[r->local_rank], r->step);
 out:
     return status;

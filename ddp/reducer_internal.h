@@ -55,7 +55,8 @@ typedef struct ddp_sums {
     double loss, weight, correct, counted;
     float  lr;
     double grad_norm;
-    bool   finite;
+    bool   finite;     /* loss and weight */
+    size_t broken;     /* two_phase: first tensor that is not finite, or DDP_NO_TENSOR */
     bool   update;     /* the parameters change in this step */
     float  grad_scale; /* with the clip factor once the norm is known */
 } ddp_sums_t;
@@ -74,6 +75,8 @@ typedef struct ddp_source {
     float       *writable; /* the same arena: an owner may put its result there */
     int          rank;
 } ddp_source_t;
+
+#define DDP_NO_TENSOR SIZE_MAX
 
 typedef enum ddp_reducer_state {
     DDP_REDUCER_IDLE,
@@ -121,6 +124,7 @@ struct ddp_reducer {
     uint8_t    *used_rank;    /* [local_size][n_tensors] */
     uint8_t    *used_others;  /* [n_tensors]: by ranks of other machines */
     double     *block_sumsq;  /* [total / DDP_BLOCK] */
+    size_t     *broken_of;    /* [local_size]: first tensor that was not finite in that rank's updates */
     float      *lr;           /* [1] written by rank 0 */
 
     /* the plan for `present` micro-batches */
@@ -154,6 +158,8 @@ struct ddp_reducer {
     uint8_t            *sums_received; /* owned, [machines][sums_bytes] */
     size_t              sums_bytes;    /* largest message */
     int                 sums_stage;
+    bool                wants_norm; /* keep the sums of squares */
+    size_t              broken;     /* first tensor that was not finite in this rank's updates */
     int64_t             comm_ns, backward_end_ns;
 };
 
@@ -186,6 +192,17 @@ ddp_status_t ddp_reducer_end_work(void *args);
 /** The total of this rank's slice is in total_base: update from it, or keep it and write the block sums
  * (two_phase). */
 void ddp_reducer_bucket_total(ddp_reducer_t *r, const ddp_bucket_t *bucket);
+
+/* reducer_norm.c */
+/** All slices are summed: the norm, what clipping makes of it, and whether everything is finite. */
+void ddp_reducer_norm(ddp_reducer_t *r);
+/** What is not finite, known before any update: "loss", a tensor's name, or NULL. */
+const char *ddp_reducer_not_finite(const ddp_reducer_t *r);
+/** DDP_ERR_NOT_FINITE for that, unless such steps are skipped. */
+ddp_status_t ddp_reducer_check_sums(const ddp_reducer_t *r);
+/** DDP_ERR_NOT_FINITE: the updates of the last step met a sum that is not. All ranks of the machine are done.
+ */
+ddp_status_t ddp_reducer_check_updates(const ddp_reducer_t *r);
 
 /* reducer_wire.c */
 ddp_status_t ddp_reducer_wire_create(ddp_reducer_t *r);

@@ -146,12 +146,15 @@ ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *r, const ddp_step_t *step)
     DDP_REQUIRE(r->state == DDP_REDUCER_IDLE, DDP_ERR_STATE, "step_begin inside a step");
     DDP_TRY(count_present(r, step, &present));
     DDP_TRY(wait_all_done(r, r->step));
+    DDP_TRY(ddp_reducer_check_updates(r));
     DDP_TRY(ddp_reducer_plan_sources(r, present));
     r->step++;
     r->state           = DDP_REDUCER_STEP;
     r->stack           = (ddp_stack_t){.depth = 0};
     r->sums.lr         = step->lr;
     r->sums_stage      = 0;
+    r->wants_norm      = step->grad_norm;
+    r->broken          = DDP_NO_TENSOR;
     r->comm_ns         = 0;
     r->backward_end_ns = ddp_clock_ns();
     ddp_partition(r->params.micro_batches, (size_t)r->size, (size_t)r->rank, &r->first_leaf, &r->n_leaves);
@@ -287,20 +290,6 @@ out:
     return status;
 }
 
-static ddp_status_t check_sums(const ddp_reducer_t *r)
-{
-    if (r->sums.finite || r->params.nonfinite == DDP_NONFINITE_SKIP) {
-        return DDP_OK;
-    }
-    if (r->two_phase && r->sums.loss - r->sums.loss == 0) {
-        return ddp_fail(DDP_ERR_NOT_FINITE,
-                        "step %llu: gradient norm is %g; lower optimizer.lr, or train.nonfinite skip",
-                        (unsigned long long)r->step, r->sums.grad_norm);
-    }
-    return ddp_fail(DDP_ERR_NOT_FINITE, "step %llu: loss is %g; lower optimizer.lr, or train.nonfinite skip",
-                    (unsigned long long)r->step, r->sums.loss);
-}
-
 ddp_status_t ddp_reducer_step_end(ddp_reducer_t *r, ddp_step_result_t *result_p)
 {
     ddp_status_t status = DDP_OK;
@@ -313,7 +302,7 @@ ddp_status_t ddp_reducer_step_end(ddp_reducer_t *r, ddp_step_result_t *result_p)
         DDP_TRY(ddp_stream_synchronize(r->wire, -1));
     }
     r->state = DDP_REDUCER_IDLE;
-    DDP_TRY(check_sums(r));
+    DDP_TRY(ddp_reducer_check_sums(r));
     for (size_t i = 0; i < r->params.n_tensors; i++) {
         r->steps[i] += r->sums.update && r->used_any[i] ? 1 : 0;
     }
@@ -324,6 +313,7 @@ ddp_status_t ddp_reducer_step_end(ddp_reducer_t *r, ddp_step_result_t *result_p)
         .counted         = r->sums.counted,
         .grad_norm       = r->sums.grad_norm,
         .skipped         = !r->sums.update,
+        .not_finite      = ddp_reducer_not_finite(r),
         .comm_ns         = r->comm_ns,
         .exposed_comm_ns = ddp_clock_ns() - r->backward_end_ns,
     };
@@ -341,6 +331,7 @@ ddp_status_t ddp_reducer_finish(ddp_reducer_t *r)
 
     DDP_REQUIRE(r->state == DDP_REDUCER_IDLE, DDP_ERR_STATE, "finish inside a step");
     DDP_TRY(wait_all_done(r, r->step));
+    DDP_TRY(ddp_reducer_check_updates(r));
 out:
     return status;
 }

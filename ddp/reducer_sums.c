@@ -160,7 +160,7 @@ static void add_up(ddp_reducer_t *r)
     ddp_sums_t  *sums = &r->sums;
     const size_t n    = r->params.n_tensors;
 
-    *sums = (ddp_sums_t){.lr = *r->lr, .grad_norm = (double)NAN};
+    *sums = (ddp_sums_t){.lr = *r->lr, .grad_norm = (double)NAN, .broken = DDP_NO_TENSOR};
     for (size_t v = 0; v < r->present; v++) {
         sums->loss += r->leaves[v].loss;
         sums->weight += r->leaves[v].weight;

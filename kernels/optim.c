@@ -60,16 +60,16 @@ void ddp_tree_sum_sumsq(ddp_isa_t isa, const ddp_tree_program_t *program, float 
     ddp_cpu_kernels(isa)->tree_sum(program, dst, sumsq, blocks);
 }
 
-void ddp_tree_update(ddp_isa_t isa, const ddp_tree_program_t *program, const ddp_update_t *update,
+bool ddp_tree_update(ddp_isa_t isa, const ddp_tree_program_t *program, const ddp_update_t *update,
                      size_t blocks)
 {
-    ddp_cpu_kernels(isa)->tree_update(program, update, blocks);
+    return ddp_cpu_kernels(isa)->tree_update(program, update, blocks);
 }
 
-void ddp_tree_average(ddp_isa_t isa, const ddp_tree_program_t *program, float *value, float momentum,
-                      size_t parts, size_t blocks)
+bool ddp_tree_average(ddp_isa_t isa, const ddp_tree_program_t *program, float *value, float momentum,
+                      size_t parts, double *sumsq, size_t blocks)
 {
-    ddp_cpu_kernels(isa)->tree_average(program, value, momentum, (float)parts, blocks);
+    return ddp_cpu_kernels(isa)->tree_average(program, value, momentum, (float)parts, sumsq, blocks);
 }
 
 void ddp_block_add(ddp_isa_t isa, float *dst, const float *src, size_t blocks)

@@ -78,6 +78,7 @@ typedef struct ddp_update {
     uint64_t step;       /* of this parameter, from 1: AdamW's bias correction, SGD's first step */
     float   *param;
     float   *slot[2]; /* exp_avg, exp_avg_sq; or momentum_buffer, NULL */
+    double  *sumsq;   /* [blocks] = as ddp_tree_sum_sumsq() of the program, or NULL */
 } ddp_update_t;
 
 /**
@@ -85,18 +86,21 @@ typedef struct ddp_update {
  * AdamW as torch.optim.AdamW: p *= 1 - lr * wd; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
  * p -= lr / (1 - b1^step) * m / (sqrt(v) / sqrt(1 - b2^step) + eps). SGD as torch.optim.SGD (first step:
  * buffer = g).
+ * @return true: all values of the program are finite. false: some are not, and so are now param and slot
  */
-DDP_API void ddp_tree_update(ddp_isa_t isa, const ddp_tree_program_t *program, const ddp_update_t *update,
+DDP_API bool ddp_tree_update(ddp_isa_t isa, const ddp_tree_program_t *program, const ddp_update_t *update,
                              size_t blocks);
 
 /**
  * A running average, one pass over memory: value = (1 - momentum) * value + momentum * (program / parts), as
  * torch.nn.BatchNorm2d updates running_mean with the mean of `parts` statistics.
- * @param [in] momentum  0 .. 1
- * @param [in] parts     statistics in the sum, > 0
+ * @param [in]  momentum  0 .. 1
+ * @param [in]  parts     statistics in the sum, > 0
+ * @param [out] sumsq     as in ddp_update_t, or NULL
+ * @return true: all values of the program are finite
  */
-DDP_API void ddp_tree_average(ddp_isa_t isa, const ddp_tree_program_t *program, float *value, float momentum,
-                              size_t parts, size_t blocks);
+DDP_API bool ddp_tree_average(ddp_isa_t isa, const ddp_tree_program_t *program, float *value, float momentum,
+                              size_t parts, double *sumsq, size_t blocks);
 
 /** dst[i] += src[i]: merging two subtrees. dst is the left one. */
 DDP_API void ddp_block_add(ddp_isa_t isa, float *dst, const float *src, size_t blocks);

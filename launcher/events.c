@@ -136,6 +136,9 @@ void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
     cJSON *event = ddp_metrics_event("end");
 
     add(event, "steps", (double)report->steps);
+    if (report->skipped > 0) {
+        add(event, "skipped", (double)report->skipped);
+    }
     add(event, "seconds", report->seconds);
     add(event, "first_step_ms", report->first_step_ms);
     add(event, "peak_rss_mb", report->peak_rss_mb);

@@ -171,7 +171,7 @@ void ddp_event_start(ddp_run_t *run);
 void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report);
 void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eval_result_t *result);
 typedef struct ddp_end_report {
-    uint64_t          steps;
+    uint64_t          steps, skipped;
     double            seconds, first_step_ms;
     double            peak_rss_mb; /* largest of the ranks */
     double            pss_mb;      /* all ranks together, shared memory counted once */

@@ -72,11 +72,20 @@ ddp_batch_range_t ddp_run_batch(const ddp_run_t *run, uint64_t step)
     return ddp_sampler_batch(run->data.samples, (size_t)run->config.train.batch, step);
 }
 
+/* Has this step (from 0) a step event? */
+static bool is_told(const ddp_run_t *run, uint64_t step)
+{
+    const uint64_t done = step + 1;
+
+    return done == 1 || done == run->total_steps || done % run->config.train.log_every == 0;
+}
+
 ddp_status_t ddp_run_step(ddp_run_t *run, uint64_t step, ddp_step_result_t *result_p)
 {
     ddp_status_t     status = DDP_OK;
-    const ddp_step_t what   = {.lr      = (float)ddp_schedule_lr(&run->schedule, step),
-                               .samples = ddp_run_batch(run, step).count};
+    const ddp_step_t what   = {.lr        = (float)ddp_schedule_lr(&run->schedule, step),
+                               .samples   = ddp_run_batch(run, step).count,
+                               .grad_norm = is_told(run, step)};
 
     DDP_TRY(ddp_fault("train_step", ddp_comm_rank(run->comm)));
     DDP_TRY(ddp_trainer_step(run->trainer, &what, result_p));
@@ -85,6 +94,20 @@ ddp_status_t ddp_run_step(ddp_run_t *run, uint64_t step, ddp_step_result_t *resu
     }
 out:
     return status;
+}
+
+/* The 1st, 2nd, 4th, 8th ... of them. */
+static void say_skipped(ddp_run_t *run, uint64_t step, const ddp_step_result_t *result, uint64_t skipped)
+{
+    const bool  is_loss = result->not_finite != NULL && strcmp(result->not_finite, "loss") == 0;
+    const char *quote   = is_loss ? "" : "'";
+
+    if (result->not_finite == NULL || (skipped & (skipped - 1)) != 0) {
+        return;
+    }
+    ddp_progress_clear(&run->progress);
+    ddp_log(DDP_LOG_WARN, "step %" PRIu64 " is skipped: %s%s%s%s is not finite; %" PRIu64 " skipped so far",
+            step + 1, is_loss ? "" : "gradient of ", quote, result->not_finite, quote, skipped);
 }
 
 static void say_step(ddp_run_t *run, const ddp_step_report_t *report)
@@ -134,7 +157,7 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
                                    .skipped         = window->skipped};
 
     ddp_progress_draw(&run->progress, &drawn);
-    if (done == 1 || done == run->total_steps || done % run->config.train.log_every == 0) {
+    if (is_told(run, step)) {
         report.data_wait_ms = (double)(ddp_loader_wait_ns(run->loader) - window->wait_ns) / n / 1e6;
         say_step(run, &report);
         ddp_event_step(run, &report);
@@ -195,7 +218,12 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
         window.skipped += result.skipped ? 1 : 0;
         window.comm_ns += result.comm_ns;
         window.exposed_ns += result.exposed_comm_ns;
+        end->skipped += result.skipped ? 1 : 0;
         if (ddp_comm_rank(run->comm) == 0) {
+            say_skipped(run, step, &result, end->skipped);
+            if (is_told(run, step) && isnan(result.grad_norm)) {
+                DDP_TRY(ddp_reducer_grad_norm(run->reducer, &result.grad_norm));
+            }
             tell(run, step, &range, &result, &window);
         }
         if (is_eval_due(run, step + 1)) {

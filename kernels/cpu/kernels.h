@@ -39,9 +39,9 @@ ddp_status_t DDP_ISA_NAME(batch_norm_backward)(const ddp_batch_norm_backward_arg
 ddp_status_t DDP_ISA_NAME(global_avg_pool)(const ddp_global_avg_pool_args_t *args);
 ddp_status_t DDP_ISA_NAME(global_avg_pool_backward)(const ddp_global_avg_pool_backward_args_t *args);
 void DDP_ISA_NAME(tree_sum)(const ddp_tree_program_t *program, float *dst, double *sumsq, size_t blocks);
-void DDP_ISA_NAME(tree_update)(const ddp_tree_program_t *program, const ddp_update_t *update, size_t blocks);
-void DDP_ISA_NAME(tree_average)(const ddp_tree_program_t *program, float *value, float momentum, float parts,
-                                size_t blocks);
+bool DDP_ISA_NAME(tree_update)(const ddp_tree_program_t *program, const ddp_update_t *update, size_t blocks);
+bool DDP_ISA_NAME(tree_average)(const ddp_tree_program_t *program, float *value, float momentum, float parts,
+                                double *sumsq, size_t blocks);
 void DDP_ISA_NAME(block_add)(float *dst, const float *src, size_t blocks);
 
 #endif

@@ -172,18 +172,58 @@ ON_BLOCK void block_sgd_momentum(const sgd_factors_t *f, const float *value, flo
     }
 }
 
-static void update_adamw(const ddp_tree_program_t *program, const ddp_update_t *u, size_t blocks)
-{
-    const adamw_factors_t factors = adamw_factors(u);
-    tree_stack_t          stack;
+/* Looks at the values of a range as they pass by. */
+typedef struct watch {
+    double *sumsq; /* of each block; NULL: not wanted */
+    double  sum;   /* of sumsq */
+    vf_t    zero;  /* 0 * value, summed: NaN once a value was not finite */
+} watch_t;
 
-    for (size_t i = 0; i < blocks * DDP_BLOCK; i += DDP_BLOCK) {
-        block_adamw(&factors, block_value(program, i, &stack, NULL), u->param + i, u->slot[0] + i,
-                    u->slot[1] + i);
+static watch_t watch_start(double *sumsq)
+{
+    return (watch_t){.sumsq = sumsq, .sum = 0.0, .zero = vset1(0.0F)};
+}
+
+static void watch_block(watch_t *watch, const float *value)
+{
+    if (watch->sumsq != NULL) {
+        *watch->sumsq = block_sumsq(value);
+        watch->sum += *watch->sumsq++;
+        return;
+    }
+    for (size_t i = 0; i < DDP_BLOCK; i += VL) {
+        watch->zero += vload(value + i) * vset1(0.0F);
     }
 }
 
-static void update_sgd(const ddp_tree_program_t *program, const ddp_update_t *u, size_t blocks)
+static bool watch_is_finite(const watch_t *watch)
+{
+    float zero[VL];
+    float sum = 0.0F;
+
+    vstore(zero, watch->zero);
+    for (size_t k = 0; k < VL; k++) {
+        sum += zero[k];
+    }
+    return isfinite(sum) && isfinite(watch->sum);
+}
+
+static bool update_adamw(const ddp_tree_program_t *program, const ddp_update_t *u, size_t blocks)
+{
+    const adamw_factors_t factors = adamw_factors(u);
+    watch_t               watch   = watch_start(u->sumsq);
+    tree_stack_t          stack;
+
+    for (size_t i = 0; i < blocks * DDP_BLOCK; i += DDP_BLOCK) {
+        const float *value = block_value(program, i, &stack, NULL);
+
+        watch_block(&watch, value);
+        block_adamw(&factors, value, u->param + i, u->slot[0] + i, u->slot[1] + i);
+    }
+    return watch_is_finite(&watch);
+}
+
+static bool update_sgd(const ddp_tree_program_t *program, const ddp_update_t *u, size_t blocks)
 {
     const sgd_factors_t factors = {
         .grad_scale   = u->grad_scale,
@@ -193,26 +233,26 @@ static void update_sgd(const ddp_tree_program_t *program, const ddp_update_t *u,
         .first        = u->step <= 1,
         .nesterov     = u->config->nesterov,
     };
+    watch_t      watch = watch_start(u->sumsq);
     tree_stack_t stack;
 
     for (size_t i = 0; i < blocks * DDP_BLOCK; i += DDP_BLOCK) {
         const float *value = block_value(program, i, &stack, NULL);
 
+        watch_block(&watch, value);
         if (u->config->momentum > 0.0) {
             block_sgd_momentum(&factors, value, u->param + i, u->slot[0] + i);
         } else {
             block_sgd(&factors, value, u->param + i);
         }
     }
+    return watch_is_finite(&watch);
 }
 
-void DDP_ISA_NAME(tree_update)(const ddp_tree_program_t *program, const ddp_update_t *update, size_t blocks)
+bool DDP_ISA_NAME(tree_update)(const ddp_tree_program_t *program, const ddp_update_t *update, size_t blocks)
 {
-    if (update->config->kind == DDP_OPTIM_ADAMW) {
-        update_adamw(program, update, blocks);
-    } else {
-        update_sgd(program, update, blocks);
-    }
+    return update->config->kind == DDP_OPTIM_ADAMW ? update_adamw(program, update, blocks)
+                                                   : update_sgd(program, update, blocks);
 }
 
 ON_BLOCK void block_average(const float *sum, float *value, float keep, float momentum, float parts)
@@ -224,13 +264,18 @@ ON_BLOCK void block_average(const float *sum, float *value, float keep, float mo
     }
 }
 
-void DDP_ISA_NAME(tree_average)(const ddp_tree_program_t *program, float *value, float momentum, float parts,
-                                size_t blocks)
+bool DDP_ISA_NAME(tree_average)(const ddp_tree_program_t *program, float *value, float momentum, float parts,
+                                double *sumsq, size_t blocks)
 {
-    const float  keep = (float)(1.0 - (double)momentum);
+    const float  keep  = (float)(1.0 - (double)momentum);
+    watch_t      watch = watch_start(sumsq);
     tree_stack_t stack;
 
     for (size_t i = 0; i < blocks * DDP_BLOCK; i += DDP_BLOCK) {
-        block_average(block_value(program, i, &stack, NULL), value + i, keep, momentum, parts);
+        const float *sum = block_value(program, i, &stack, NULL);
+
+        watch_block(&watch, sum);
+        block_average(sum, value + i, keep, momentum, parts);
     }
+    return watch_is_finite(&watch);
 }

@@ -47,9 +47,9 @@ typedef struct ddp_cpu_kernels {
     ddp_status_t (*global_avg_pool_backward)(const ddp_global_avg_pool_backward_args_t *args);
     void (*tree_sum)(const ddp_tree_program_t *program, float *dst, double *sumsq,
                      size_t blocks); /* sumsq may be NULL */
-    void (*tree_update)(const ddp_tree_program_t *program, const ddp_update_t *update, size_t blocks);
-    void (*tree_average)(const ddp_tree_program_t *program, float *value, float momentum, float parts,
-                         size_t blocks);
+    bool (*tree_update)(const ddp_tree_program_t *program, const ddp_update_t *update, size_t blocks);
+    bool (*tree_average)(const ddp_tree_program_t *program, float *value, float momentum, float parts,
+                         double *sumsq, size_t blocks);
     void (*block_add)(float *dst, const float *src, size_t blocks);
 } ddp_cpu_kernels_t;
 

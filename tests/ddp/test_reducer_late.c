@@ -13,7 +13,7 @@ static int world_rank, world_size;
 /* A step of one micro-batch per rank that rests before each gradient. */
 static ddp_status_t slow_backward(toy_t *toy, useconds_t rest_us)
 {
-    const ddp_step_t  step              = {0.1F, toy->params.micro_batches, NULL};
+    const ddp_step_t  step              = {.lr = 0.1F, .samples = toy->params.micro_batches};
     const uint8_t     used[TOY_TENSORS] = {1, 1, 1, 1, 1, 1};
     ddp_status_t      status            = DDP_OK;
     float            *grads             = NULL;

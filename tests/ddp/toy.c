@@ -30,7 +30,9 @@ static float draw(const toy_t *toy, uint64_t key, size_t element)
 
 float toy_gradient(const toy_t *toy, uint64_t step, size_t leaf, size_t tensor, size_t element)
 {
-    return draw(toy, (step * 977 + leaf) * 31 + tensor, element);
+    const float drawn = draw(toy, (step * 977 + leaf) * 31 + tensor, element);
+
+    return toy->params.plant == NULL ? drawn : toy->params.plant(step, leaf, tensor, element, drawn);
 }
 
 void toy_role(size_t tensor, ddp_tensor_desc_t *desc)
@@ -238,7 +240,7 @@ static void delay(const toy_t *toy, bool now)
 ddp_status_t toy_step(toy_t *toy, float lr, size_t samples, const size_t *sizes, ddp_step_result_t *result_p)
 {
     ddp_status_t status = DDP_OK;
-    ddp_step_t   step   = {lr, samples, sizes};
+    ddp_step_t   step   = {lr, samples, sizes, toy->params.norm != 0};
     size_t       first;
     size_t       count;
 
@@ -271,27 +273,36 @@ static float tree_sum(const toy_t *toy, size_t low, size_t size, size_t leaves, 
     return left + tree_sum(toy, low + size / 2, size / 2, leaves, tensor, element);
 }
 
-/* As torch.nn.utils.clip_grad_norm_, with the block sums of the library (kernels' tests check those). */
-static float clip_factor(toy_t *toy, float *sum, float scale)
+/* With the block sums of the library (kernels' tests check those), tensor by tensor. */
+static double reference_norm(const toy_t *toy, float *sum, float scale)
 {
     static const int32_t push_first[1] = {0};
     double              *blocks        = calloc(toy->total / DDP_BLOCK, sizeof(double));
     const float         *source        = sum;
     ddp_tree_program_t   program       = {push_first, 1, &source, NULL};
     double               squares       = 0;
-    double               factor;
 
     ddp_tree_sum_sumsq(ddp_device_isa(toy->device), &program, sum, blocks, toy->total / DDP_BLOCK);
     for (size_t i = TOY_TENSORS; i-- > 0;) { /* as they lie */
         const size_t first = toy->tensors[i].offset / DDP_BLOCK;
         const size_t count = ddp_block_round(toy->tensors[i].count) / DDP_BLOCK;
 
+        double own = 0;
+
         for (size_t b = first; b < first + count && toy->tensors[i].role == DDP_TENSOR_PARAMETER; b++) {
-            squares += blocks[b];
+            own += blocks[b];
         }
+        squares += own;
     }
     free(blocks);
-    factor = (double)toy->params.reducer.clip_norm / (sqrt(squares) * (double)scale + 1e-6);
+    return sqrt(squares) * (double)scale;
+}
+
+/* As torch.nn.utils.clip_grad_norm_. */
+static float clip_factor(const toy_t *toy, float scale)
+{
+    const double factor = (double)toy->params.reducer.clip_norm / (toy->norm + 1e-6);
+
     return factor < 1 ? (float)((double)scale * factor) : scale;
 }
 
@@ -304,7 +315,7 @@ static void reference_average(const toy_t *toy, const ddp_tensor_desc_t *tensor,
     ddp_tree_program_t   program       = {push_first, 1, &sum, NULL};
 
     ddp_tree_average(ddp_device_isa(toy->device), &program, toy->reference + tensor->offset, tensor->momentum,
-                     leaves, ddp_block_round(tensor->count) / DDP_BLOCK);
+                     leaves, NULL, ddp_block_round(tensor->count) / DDP_BLOCK);
 }
 
 void toy_reference_step(toy_t *toy, float lr, size_t samples, const size_t *sizes)
@@ -330,8 +341,9 @@ void toy_reference_step(toy_t *toy, float lr, size_t samples, const size_t *size
     }
     no_decay.weight_decay = 0;
     scale                 = (float)(1.0 / weight);
+    toy->norm             = reference_norm(toy, sum, scale);
     if (toy->params.reducer.clip_norm > 0) {
-        scale = clip_factor(toy, sum, scale);
+        scale = clip_factor(toy, scale);
     }
     for (size_t i = 0; i < TOY_TENSORS; i++) {
         const float       *source  = sum + toy->tensors[i].offset;

@@ -12,6 +12,7 @@
 
 typedef struct toy_params {
     size_t micro_batches;
+    int    norm;     /* steps ask for the gradient's norm */
     int    roles;    /* not all are parameters, see toy_role() */
     int    integers; /* gradients are small integers: every order of summing gives the same bits */
     ddp_reducer_params_t reducer; /* comm, compute and tensors are filled in */
@@ -19,6 +20,8 @@ typedef struct toy_params {
     int (*uses)(uint64_t step, size_t leaf, size_t tensor);
     /* weight sum of a micro-batch; NULL: its number of samples */
     float (*weight)(uint64_t step, size_t leaf, size_t samples);
+    /* the gradient element to take instead of `drawn`; NULL: none is changed */
+    float (*plant)(uint64_t step, size_t leaf, size_t tensor, size_t element, float drawn);
     int timeout_ms;    /* of the communicator */
     int rank_to_delay; /* sleeps a little in every step, before forward or after backward; -1: none */
 } toy_params_t;
@@ -38,6 +41,7 @@ typedef struct toy {
     float            *reference; /* [total] what the parameters must be */
     float            *slots[2];
     uint64_t          steps[TOY_TENSORS];
+    double            norm; /* of the reference's last gradient */
     uint64_t          step;
     ddp_loss_stats_t *stats; /* [micro_batches] */
     int               bad_reads;

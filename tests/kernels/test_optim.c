@@ -247,6 +247,47 @@ START_TEST(an_empty_program_is_a_gradient_of_zero)
 }
 END_TEST
 
+/* What an update says of the gradient, with and without its sum of squares. */
+static void check_watch(ddp_isa_t isa, const ddp_optim_config_t *config, float *gradient, float *state)
+{
+    static const float       odd[]     = {1.0F, NAN, INFINITY, -INFINITY, 3.4e38F, 0.0F, -0.0F};
+    const float             *source[1] = {gradient};
+    const ddp_tree_program_t program   = {.op = one_source, .length = 1, .source = source};
+    double                   sumsq[BLOCKS + 1];
+    double                   wanted[BLOCKS];
+    float                   *sum    = fixture_new(FLOATS);
+    ddp_update_t             update = {.config     = config,
+                                       .lr         = 0.01F,
+                                       .grad_scale = 0.3F,
+                                       .step       = 1,
+                                       .param      = state,
+                                       .slot       = {state + FLOATS, state + 2 * FLOATS}};
+
+    for (size_t k = 0; k < 2 * sizeof(odd) / sizeof(odd[0]); k++) {
+        const float value  = odd[k / 2];
+        const bool  finite = isfinite(value);
+
+        memset(state, 0, 3 * FLOATS * sizeof(*state));
+        for (size_t i = 0; i < FLOATS; i++) {
+            gradient[i] = i == k * 59 % FLOATS ? value : 1.0F;
+        }
+        sumsq[BLOCKS] = -7.0;
+        update.sumsq  = k % 2 == 0 ? NULL : sumsq;
+        ck_assert_int_eq(ddp_tree_update(isa, &program, &update, BLOCKS), finite);
+        ck_assert_int_eq(ddp_tree_average(isa, &program, state, 0.5F, 1, update.sumsq, BLOCKS), finite);
+        if (k % 2 == 1) {
+            ddp_tree_sum_sumsq(isa, &program, sum, wanted, BLOCKS);
+            for (size_t b = 0; b < BLOCKS; b++) {
+                ck_assert(sumsq[b] == wanted[b] || (!isfinite(sumsq[b]) && !isfinite(wanted[b])));
+            }
+            ck_assert(sumsq[BLOCKS] == -7.0);
+        }
+    }
+    gradient[5]   = NAN;
+    gradient[300] = INFINITY;
+    fixture_free(sum);
+}
+
 START_TEST(a_gradient_that_is_not_finite_is_not_hidden)
 {
     float                   *gradient  = fixture_random(FLOATS, 4, 1.0F);
@@ -259,6 +300,7 @@ START_TEST(a_gradient_that_is_not_finite_is_not_hidden)
     for (size_t k = 0; k < CONFIGS; k++) {
         update_thrice((ddp_isa_t)_i, &configs[k], &program, state);
         ck_assert(isnan(state[5]) && !isfinite(state[300]) && isfinite(state[301]));
+        check_watch((ddp_isa_t)_i, &configs[k], gradient, state);
     }
     fixture_free(gradient);
     fixture_free(state);
@@ -280,19 +322,19 @@ START_TEST(a_running_average_is_exact_where_its_closed_form_is)
         ((float *)(uintptr_t)source[1])[i] = (float)(i % 7) - 3.0F;
         value[i]                           = (float)(i % 5);
     }
-    ddp_tree_average((ddp_isa_t)_i, &program, value, 0.25F, 4, BLOCKS);
+    ddp_tree_average((ddp_isa_t)_i, &program, value, 0.25F, 4, NULL, BLOCKS);
     for (size_t i = 0; i < FLOATS; i++) {
         const float sum = 2.0F * (float)(i % 13) + (float)(i % 7) - 3.0F;
 
         ck_assert(value[i] == 0.75F * (float)(i % 5) + 0.25F * (sum / 4.0F));
     }
-    ddp_tree_average((ddp_isa_t)_i, &program, value, 1.0F, 1, BLOCKS);
+    ddp_tree_average((ddp_isa_t)_i, &program, value, 1.0F, 1, NULL, BLOCKS);
     for (size_t i = 0; i < FLOATS; i++) {
         ck_assert(value[i] == 2.0F * (float)(i % 13) + (float)(i % 7) - 3.0F);
     }
-    ddp_tree_average((ddp_isa_t)_i, &nothing, value, 0.5F, 3, BLOCKS);
+    ddp_tree_average((ddp_isa_t)_i, &nothing, value, 0.5F, 3, NULL, BLOCKS);
     ck_assert(value[1] == 0.5F * (2.0F + 1.0F - 3.0F) && value[2] == 0.5F * (4.0F + 2.0F - 3.0F));
-    ddp_tree_average((ddp_isa_t)_i, &nothing, NULL, 0.5F, 3, 0);
+    ddp_tree_average((ddp_isa_t)_i, &nothing, NULL, 0.5F, 3, NULL, 0);
     fixture_free(value);
     fixture_free((void *)(uintptr_t)source[0]);
     fixture_free((void *)(uintptr_t)source[1]);
@@ -308,7 +350,7 @@ START_TEST(a_running_average_follows_its_recurrence)
 
     memset(value, 0, FLOATS * sizeof(*value));
     for (int n = 0; n < 5; n++) {
-        ddp_tree_average((ddp_isa_t)_i, &program, value, 0.1F, 3, BLOCKS);
+        ddp_tree_average((ddp_isa_t)_i, &program, value, 0.1F, 3, NULL, BLOCKS);
     }
     for (size_t i = 0; i < FLOATS; i++) { /* the momentum is a float32: 0.1 has an error of 1.5e-8 */
         const double wanted = (double)source[0][i] / 3.0 * (1.0 - pow(0.9, 5.0));

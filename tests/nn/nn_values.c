@@ -95,7 +95,7 @@ void nn_adamw_update(nn_adamw_t *adamw, const nn_world_t *world, uint64_t step, 
                                             .slot = {adamw->slot[0] + desc->offset, adamw->slot[1] + desc->offset}};
 
         if (desc->role == DDP_TENSOR_AVERAGE) {
-            ddp_tree_average(ddp_device_isa(world->device), &program, args.param, desc->momentum, 1,
+            ddp_tree_average(ddp_device_isa(world->device), &program, args.param, desc->momentum, 1, NULL,
                              ddp_block_round(desc->count) / DDP_BLOCK);
             continue;
         }
