@@ -479,27 +479,28 @@ START_TEST(arguments_that_do_not_fit_are_invalid)
 
     layer_open(&l, (shape_t){7, 3, true, true});
     f = forward_args(&l);
-#define REFUSES(change, text)                                                                                \
+#define REFUSES(op, change, text)                                                                            \
     do {                                                                                                     \
         f = forward_args(&l);                                                                                \
         b = backward_args(&l);                                                                               \
         change;                                                                                              \
-        ddp_assert_fails(text[0] == 'f' ? ddp_op_batch_norm(stream, &f)                                      \
-                                        : ddp_op_batch_norm_backward(stream, &b),                            \
-                         DDP_ERR_INVALID_ARG, text + 2);                                                     \
+        ddp_assert_fails(op, DDP_ERR_INVALID_ARG, text);                                                     \
     } while (0)
-    REFUSES(f.rows = 1, "f:a single value in each of 3 channels has no variance");
-    REFUSES(f.act = DDP_ACT_GELU, "f:only no activation or relu");
-    REFUSES(f.eps = -1.0F, "f:eps -1 is below 0");
-    REFUSES(f.running_mean = l.mean, "f:running_mean and running_var are both given, or neither");
-    REFUSES(f.rstd = NULL, "f:mean and rstd are both given, or neither");
-    REFUSES(f.var_sum = NULL, "f:mean_sum and var_sum are both given, or neither");
-    REFUSES(f.c = 0, "f:no channels");
-    REFUSES(f.beta = NULL, "f:no memory for beta");
-    REFUSES(b.dresidual = b.dx, "b:dx can not be dresidual");
-    REFUSES((b.dx = l.dy, b.accumulate_dx = true), "b:dx can not be dy and accumulate");
-    REFUSES((b.dresidual = l.dy, b.accumulate_dresidual = true), "b:dresidual can not be dy and accumulate");
-    REFUSES(b.rstd = NULL, "b:no memory for rstd");
+#define FORWARD  ddp_op_batch_norm(stream, &f)
+#define BACKWARD ddp_op_batch_norm_backward(stream, &b)
+    REFUSES(FORWARD, f.rows = 1, "a single value in each of 3 channels has no variance");
+    REFUSES(FORWARD, f.act = DDP_ACT_GELU, "only no activation or relu");
+    REFUSES(FORWARD, f.eps = -1.0F, "eps -1 is below 0");
+    REFUSES(FORWARD, f.running_mean = l.mean, "running_mean and running_var are both given, or neither");
+    REFUSES(FORWARD, f.rstd = NULL, "mean and rstd are both given, or neither");
+    REFUSES(FORWARD, f.var_sum = NULL, "mean_sum and var_sum are both given, or neither");
+    REFUSES(FORWARD, f.c = 0, "no channels");
+    REFUSES(FORWARD, f.beta = NULL, "no memory for beta");
+    REFUSES(BACKWARD, b.dresidual = b.dx, "dx can not be dresidual");
+    REFUSES(BACKWARD, (b.dx = l.dy, b.accumulate_dx = true), "dx can not be dy and accumulate");
+    REFUSES(BACKWARD, (b.dresidual = l.dy, b.accumulate_dresidual = true),
+            "dresidual can not be dy and accumulate");
+    REFUSES(BACKWARD, b.rstd = NULL, "no memory for rstd");
     layer_close(&l);
     fixture_close(stream);
 }
