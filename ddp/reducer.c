@@ -357,6 +357,28 @@ ddp_status_t ddp_reducer_publish(ddp_reducer_t *reducer)
     return ddp_comm_barrier(reducer->comm);
 }
 
+ddp_status_t ddp_reducer_restore(ddp_reducer_t *r, uint64_t step, const uint64_t *steps)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(r->step == 0, DDP_ERR_STATE, "a checkpoint is restored before the first step");
+    memcpy(r->steps, steps, r->params.n_tensors * sizeof(*steps));
+    r->step = step;
+    /* the flags of this rank say that all up to this step is done */
+    ddp_comm_flag_set(r->comm, &r->forward_flag[r->local_rank], step);
+    ddp_comm_flag_set(r->comm, &r->summed_flag[r->local_rank], step);
+    ddp_comm_flag_set(r->comm, &r->done_flag[r->local_rank], step);
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        ddp_comm_flag_set(r->comm, &r->ready_flag[(size_t)r->local_rank * r->n_buckets + b], step);
+    }
+    if (r->local_rank == 0) {
+        ddp_comm_flag_set(r->comm, r->sums_flag, step);
+    }
+    DDP_TRY(ddp_reducer_publish(r));
+out:
+    return status;
+}
+
 size_t ddp_reducer_buckets(const ddp_reducer_t *reducer, ddp_bucket_info_t *buckets, size_t capacity)
 {
     for (size_t b = 0; b < reducer->n_buckets && b < capacity; b++) {

@@ -121,6 +121,15 @@ DDP_API uint64_t ddp_reducer_tensor_steps(const ddp_reducer_t *reducer, size_t i
  * between steps only. */
 DDP_API ddp_status_t ddp_reducer_publish(ddp_reducer_t *reducer) DDP_NODISCARD;
 
+/**
+ * Go on from a checkpoint: what the local rank 0 of each machine wrote to values and moments is everybody's,
+ * and steps count on from here. Collective, before the first step.
+ * @param [in] step   steps done
+ * @param [in] steps  [n_tensors] updates applied to each tensor; the same on all ranks
+ */
+DDP_API ddp_status_t ddp_reducer_restore(ddp_reducer_t *reducer, uint64_t step,
+                                         const uint64_t *steps) DDP_NODISCARD;
+
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer_t *reducer, ddp_bucket_info_t *buckets, size_t capacity);
 /** Micro-batches of this rank: first .. first + count - 1. */
 DDP_API void ddp_reducer_range(const ddp_reducer_t *reducer, size_t *first_p, size_t *count_p);

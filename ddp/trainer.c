@@ -140,6 +140,11 @@ out:
     return status;
 }
 
+void ddp_trainer_set_step(ddp_trainer_t *trainer, uint64_t step)
+{
+    trainer->step = step;
+}
+
 ddp_reducer_t *ddp_trainer_reducer(ddp_trainer_t *trainer)
 {
     return trainer->reducer;

@@ -59,6 +59,11 @@ DDP_API void         ddp_trainer_destroy(ddp_trainer_t **trainer_p);
 DDP_API ddp_status_t ddp_trainer_step(ddp_trainer_t *trainer, const ddp_step_t *step,
                                       ddp_step_result_t *result_p) DDP_NODISCARD;
 
+/** The next step is number `step`, from 0: with ddp_reducer_restore(). Same on all ranks; before the first
+ * step.
+ */
+DDP_API void ddp_trainer_set_step(ddp_trainer_t *trainer, uint64_t step);
+
 /** Borrowed from the trainer. The tape serves for evaluation between steps too (after ddp_reducer_finish()).
  */
 DDP_API ddp_reducer_t   *ddp_trainer_reducer(ddp_trainer_t *trainer);

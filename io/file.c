@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,4 +76,19 @@ ddp_status_t ddp_write_at(const char *path, int fd, const void *from, size_t byt
         bytes -= (size_t)n;
     }
     return DDP_OK;
+}
+
+ddp_status_t ddp_folder_sync(const char *folder)
+{
+    ddp_status_t status = DDP_OK;
+    const int    fd     = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) { /* EINVAL: a file system without it */
+        DDP_TRY(ddp_fail_path(folder, errno, ""));
+    }
+out:
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return status;
 }

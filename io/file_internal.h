@@ -21,5 +21,7 @@ ddp_status_t ddp_read_at(const char *path, int fd, void *to, size_t bytes, uint6
 /** Write exactly `bytes` at `at`. @return DDP_ERR_IO */
 ddp_status_t ddp_write_at(const char *path, int fd, const void *from, size_t bytes,
                           uint64_t at) DDP_NODISCARD;
+/** After a rename: a new name is on the disk only after its folder is. @return DDP_ERR_IO */
+ddp_status_t ddp_folder_sync(const char *folder) DDP_NODISCARD;
 
 #endif

@@ -152,22 +152,6 @@ static ddp_status_t write_all(int fd, const char *path, const char *text)
     return DDP_OK;
 }
 
-/* The new name is on the disk only after its folder is. */
-static ddp_status_t sync_folder(const char *folder)
-{
-    ddp_status_t status = DDP_OK;
-    const int    fd     = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) { /* EINVAL: a file system without it */
-        DDP_TRY(ddp_fail_path(folder, errno, ""));
-    }
-out:
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    return status;
-}
-
 ddp_status_t ddp_file_write(const char *folder, const char *name, const char *text)
 {
     ddp_status_t status  = DDP_OK;
@@ -197,7 +181,7 @@ ddp_status_t ddp_file_write(const char *folder, const char *name, const char *te
         DDP_TRY(ddp_fail_path(path, errno, ""));
     }
     is_made = false;
-    DDP_TRY(sync_folder(folder));
+    DDP_TRY(ddp_folder_sync(folder));
 out:
     if (fd >= 0) {
         (void)close(fd);

@@ -1,0 +1,277 @@
+/* The writing threads: one on each rank of rank 0's machine. Rank 0's makes the file, all write their pieces,
+ * rank 0's commits. They meet in shared memory and call no MPI. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "io/crc32c_internal.h"
+#include "io/file_internal.h"
+#include "io/saver_internal.h"
+
+#define CHUNK_BYTES ((size_t)4 << 20)
+#define POLL_NS     1000000
+/* A disk may take minutes over an fsync; one that has not moved for this long is given up. */
+#define PATIENCE_NS (600 * (int64_t)1000000000)
+
+static bool is_stopped(ddp_saver_t *saver)
+{
+    bool stop;
+
+    pthread_mutex_lock(&saver->lock);
+    stop = saver->stop;
+    pthread_mutex_unlock(&saver->lock);
+    return stop;
+}
+
+static ddp_status_t check_stop(ddp_saver_t *saver)
+{
+    return is_stopped(saver) ? ddp_fail(DDP_ERR_STATE, "given up: the run ended before it was written")
+                             : DDP_OK;
+}
+
+static void rest(void)
+{
+    const struct timespec time = {0, POLL_NS};
+
+    (void)nanosleep(&time, NULL);
+}
+
+static uint64_t sum_moved(const ddp_saver_t *saver)
+{
+    uint64_t sum = 0;
+
+    for (int r = 0; r < saver->local_size; r++) {
+        sum += atomic_load(&saver->writers[r].moved);
+    }
+    return sum;
+}
+
+/* Until *flag has reached `number`; as long as somebody moves. */
+static ddp_status_t wait_for(ddp_saver_t *saver, const _Atomic uint64_t *flag, uint64_t number)
+{
+    ddp_status_t status = DDP_OK;
+    uint64_t     moved  = sum_moved(saver);
+    int64_t      since  = ddp_clock_ns();
+
+    while (atomic_load(flag) < number) {
+        DDP_TRY(check_stop(saver));
+        rest();
+        if (sum_moved(saver) != moved) {
+            moved = sum_moved(saver);
+            since = ddp_clock_ns();
+        }
+        DDP_REQUIRE(ddp_clock_ns() - since < PATIENCE_NS, DDP_ERR_TIMEOUT,
+                    "given up: nothing was written for %d s", (int)(PATIENCE_NS / 1000000000));
+    }
+out:
+    return status;
+}
+
+/* Checksum and write one piece, in parts that stay in the cache between the two. */
+static ddp_status_t write_piece(ddp_saver_t *saver, int fd, ddp_save_piece_t *piece, const uint8_t *bytes)
+{
+    ddp_status_t status = DDP_OK;
+    uint32_t     crc    = 0;
+
+    for (uint64_t done = 0; done < piece->bytes;) {
+        const uint64_t left = piece->bytes - done;
+        const size_t   n    = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
+
+        DDP_TRY(check_stop(saver));
+        crc = ddp_crc32c(crc, bytes + done, n);
+        DDP_TRY(ddp_write_at(saver->shared->path, fd, bytes + done, n, piece->at + done));
+        done += n;
+        atomic_fetch_add(&saver->writers[saver->local_rank].moved, 1);
+    }
+    piece->crc = crc;
+out:
+    return status;
+}
+
+/* This rank's pieces; its snapshot holds their arrays one after the other. */
+static ddp_status_t write_pieces(ddp_saver_t *saver, const ddp_save_job_t *job, int fd)
+{
+    ddp_status_t   status   = DDP_OK;
+    const uint8_t *snapshot = (const uint8_t *)saver->snapshot;
+    size_t         metadata = 0;
+
+    for (size_t i = 0; i < saver->shared->n_pieces; i++) {
+        ddp_save_piece_t *piece = &saver->pieces[i];
+
+        if (piece->rank != saver->local_rank) {
+            continue;
+        }
+        if (piece->array == DDP_CHECKPOINT_METADATA) {
+            DDP_TRY(write_piece(saver, fd, piece, job->plan.metadata + metadata));
+            metadata += (size_t)piece->bytes;
+        } else {
+            DDP_TRY(write_piece(saver, fd, piece, snapshot));
+            snapshot += piece->bytes;
+        }
+    }
+out:
+    return status;
+}
+
+static ddp_status_t write_part(ddp_saver_t *saver, const ddp_save_job_t *job)
+{
+    ddp_status_t status = DDP_OK;
+    int          fd     = -1;
+
+    DDP_TRY(wait_for(saver, &saver->shared->opened, job->number));
+    DDP_REQUIRE(atomic_load(&saver->shared->broken) == 0, DDP_ERR_REMOTE, "the file could not be made");
+    fd = open(saver->shared->path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) {
+        DDP_TRY(ddp_fail_path(saver->shared->path, errno, ""));
+    }
+    DDP_TRY(ddp_fault("save_write", saver->rank));
+    DDP_TRY(write_pieces(saver, job, fd));
+    if (close(fd) != 0) {
+        fd = -1;
+        DDP_TRY(ddp_fail_path(saver->shared->path, errno, ""));
+    }
+    fd = -1;
+out:
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return status;
+}
+
+static void end_part(ddp_saver_t *saver, const ddp_save_job_t *job, ddp_status_t status)
+{
+    ddp_save_writer_t *me = &saver->writers[saver->local_rank];
+
+    if (status != DDP_OK) {
+        snprintf(me->why, sizeof(me->why), "%s", ddp_error_line());
+    }
+    atomic_store(&me->failed, status != DDP_OK);
+    atomic_store(&me->ended, job->number);
+}
+
+/* All have ended before any failure counts: nobody may still write when the next save begins. */
+static ddp_status_t wait_for_parts(ddp_saver_t *saver, const ddp_save_job_t *job)
+{
+    ddp_status_t status = DDP_OK;
+
+    for (int r = 0; r < saver->local_size; r++) {
+        DDP_TRY(wait_for(saver, &saver->writers[r].ended, job->number));
+    }
+    for (int r = 0; r < saver->local_size; r++) {
+        DDP_REQUIRE(atomic_load(&saver->writers[r].failed) == 0, DDP_ERR_REMOTE, "%s", saver->writers[r].why);
+    }
+out:
+    return status;
+}
+
+static uint32_t sum_pieces(const ddp_saver_t *saver)
+{
+    uint32_t crc = 0;
+
+    for (size_t i = 0; i < saver->shared->n_pieces; i++) {
+        crc = ddp_crc32c_combine(crc, saver->pieces[i].crc, saver->pieces[i].bytes);
+    }
+    return crc;
+}
+
+/* Rank 0: file, own part, the others' parts, header, commit. */
+static ddp_status_t write_file(ddp_saver_t *saver, const ddp_save_job_t *job, char *name)
+{
+    ddp_status_t            status = DDP_OK;
+    ddp_save_shared_t      *shared = saver->shared;
+    ddp_checkpoint_header_t header = {DDP_CHECKPOINT_VERSION, job->step, job->plan.bytes, 0};
+    char                    block[DDP_CHECKPOINT_HEADER_BYTES];
+    int                     fd     = -1;
+    bool                    exists = false;
+
+    status = ddp_saver_file_create(saver->folder, job->step, job->plan.bytes, shared->path, &fd);
+    exists = status == DDP_OK;
+    atomic_store(&shared->broken, !exists);
+    atomic_store(&shared->opened, job->number);
+    if (exists) {
+        status = write_part(saver, job);
+    }
+    end_part(saver, job, status);
+    DDP_TRY(wait_for_parts(saver, job));
+    header.crc = sum_pieces(saver);
+    ddp_checkpoint_header_write(&header, block);
+    DDP_TRY(ddp_write_at(shared->path, fd, block, sizeof(block), 0));
+    status = ddp_saver_file_commit(saver->folder, job->step, shared->path, fd, name);
+    fd     = -1;
+    DDP_TRY(status);
+    exists = false;
+    ddp_saver_folder_tidy(saver->folder, job->step, job->is_best, saver->params.keep);
+out:
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    if (exists) {
+        (void)unlink(shared->path);
+    }
+    return status;
+}
+
+static void note_result(ddp_saver_t *saver, const ddp_save_job_t *job, ddp_status_t status, const char *name)
+{
+    ddp_save_result_t *result;
+
+    pthread_mutex_lock(&saver->lock);
+    if (saver->n_results == DDP_SAVER_RESULTS) { /* nobody asks: the oldest goes */
+        memmove(saver->result, saver->result + 1, (DDP_SAVER_RESULTS - 1) * sizeof(saver->result[0]));
+        saver->n_results--;
+    }
+    saver->is_stuck = saver->is_stuck || status == DDP_ERR_TIMEOUT;
+    result          = &saver->result[saver->n_results++];
+    memset(result, 0, sizeof(*result));
+    result->step     = job->step;
+    result->is_saved = status == DDP_OK;
+    result->bytes    = job->plan.bytes;
+    result->stall_ns = job->stall_ns;
+    result->write_ns = ddp_clock_ns() - job->start_ns;
+    snprintf(result->path, sizeof(result->path), "%s", status == DDP_OK ? name : "");
+    snprintf(result->why, sizeof(result->why), "%s", status == DDP_OK ? "" : ddp_error_line());
+    pthread_mutex_unlock(&saver->lock);
+}
+
+static void do_job(ddp_saver_t *saver, ddp_save_job_t *job)
+{
+    char         name[DDP_SAVER_PATH_SIZE] = "";
+    ddp_status_t status;
+
+    if (saver->rank != 0) {
+        status = write_part(saver, job);
+        end_part(saver, job, status);
+        return;
+    }
+    status = write_file(saver, job, name);
+    note_result(saver, job, status, name);
+    ddp_checkpoint_plan_free(&job->plan);
+    atomic_store(&saver->shared->closed, job->number);
+}
+
+void *ddp_saver_thread(void *ctx)
+{
+    ddp_saver_t   *saver = ctx;
+    ddp_save_job_t job;
+
+    for (;;) {
+        pthread_mutex_lock(&saver->lock);
+        while (!saver->has_job && !saver->stop) {
+            pthread_cond_wait(&saver->wake, &saver->lock);
+        }
+        if (!saver->has_job) {
+            pthread_mutex_unlock(&saver->lock);
+            return NULL;
+        }
+        job            = saver->job;
+        saver->has_job = false;
+        pthread_mutex_unlock(&saver->lock);
+        do_job(saver, &job);
+    }
+}
