@@ -32,9 +32,8 @@
  * io/tokens.h, kernels/optim.h, nn/schedule.h, ddp/reducer.h. */
 const ddp_key_t ddp_keys[] = {
     CHOICE(model, kind, "cnn", "mlp|cnn|gpt2|resnet", NULL,
-           "of pictures: cnn (two 3x3 convolutions and two full layers), mlp (full layers) or resnet; of "
-           "tokens: "
-           "gpt2"),
+           "of pictures: cnn (two 3x3 convolutions and two full layers), mlp (full layers), resnet; of "
+           "tokens: gpt2"),
     {"model", "hidden", KEY_SIZES, AT(model.hidden), "[512, 512]", 1, 65536, false, false, NULL, "",
      "model.kind=mlp", "widths of the hidden layers, at most 16"},
     FRACTION(model, dropout, "0", NULL, "share of activations dropped in training"),
@@ -44,8 +43,7 @@ const ddp_key_t ddp_keys[] = {
         "4x4, with 2.25 or 4 times fewer multiplications; auto: 4x4 where it saves half of them"),
     COUNT(model, depth, "20", 1, 1000, "layers", "model.kind=resnet",
           "20, 32, 44, 56 or 110 for small pictures as CIFAR's; 18, 34, 50 or 101, as in torchvision, for "
-          "large "
-          "ones. Batch normalisation is over a micro-batch"),
+          "large ones. Batch normalisation is over a micro-batch"),
     CHOICE(model, preset, "none", "none|124m|355m|774m|1558m|small|tiny", "model.kind=gpt2",
            "what of the next five is not stated: GPT-2's four sizes, small (4 layers, 4 heads, 256 channels, "
            "context 256) or tiny (2, 2, 64, 32); none: as small"),
@@ -81,8 +79,7 @@ const ddp_key_t ddp_keys[] = {
     COUNT(data, seed, "1", 0, DDP_KEY_MANY, "", "data.kind=shapes", "of the drawn pictures"),
     CHOICE(data, augment, "none", "none|pad-crop-flip", NULL,
            "training pictures; pad-crop-flip: moved by up to 4 pixels, mirrored or not; drawn for each "
-           "sample and "
-           "epoch"),
+           "sample and epoch"),
     TEXT(data, images, "images", "data.kind=hdf5",
          "data set [samples, height, width], [samples, height, width, channels] or [samples, features], "
          "uint8 or float32"),
