@@ -63,7 +63,9 @@ static ddp_status_t check_data(const ddp_config_t *config)
                     "data.val_fraction is 0: no test samples; name them with data.test_images");
     }
     if (ddp_config_is_tokens(config)) {
-        DDP_REQUIRE(config->data.test_path[0] != '\0' || config->data.val_fraction > 0, DDP_ERR_CONFIG,
+        DDP_REQUIRE(config->data.test_path[0] != '\0' || config->data.test_tokens[0] != '\0' ||
+                        config->data.val_fraction > 0,
+                    DDP_ERR_CONFIG,
                     "data.val_fraction is 0: no test sequences; name a file of them with data.test_path");
         DDP_REQUIRE(config->data.augment == DDP_AUGMENT_NONE, DDP_ERR_CONFIG,
                     "data.augment changes pictures, but data.kind is %s", kind);

@@ -109,7 +109,8 @@ formats()
     # a test file of its own: all of data.path is for training
     ranks 2 0 $small --set model.vocab=256 --set data.path=shards/part-0.bin --set data.test_path=shards/part-1.bin --out apart
     holds apart/metrics.jsonl "\"samples\":$((split / 16)),\"test_samples\":$(((size - split - 1) / 16)),"
-    ranks 2 0 $small --set model.vocab=256 --set data.path=whole.h5 --set data.test_tokens=tokens --out both
+    ranks 2 0 $small --set model.vocab=256 --set data.path=whole.h5 --set data.test_tokens=tokens \
+        --set data.val_fraction=0 --out both
     holds both/metrics.jsonl "\"samples\":$(((size - 1) / 16)),\"test_samples\":$(((size - 1) / 16)),"
     ranks 2 1 $small --set model.vocab=256 --set data.path=whole.h5 --set data.tokens=none
     says "whole.h5': no data set 'none' (data.tokens names it)"
