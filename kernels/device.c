@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/table.h"
 #include "kernels/device_internal.h"
 
 /* "now", "defer" or "defer:<seed>" */
@@ -67,6 +68,7 @@ ddp_status_t ddp_device_create(const ddp_device_params_t *params, ddp_device_t *
     device->isa           = params->isa;
     device->dry           = params->dry;
     device->dry_allocator = (ddp_allocator_t){dry_acquire, dry_release, device};
+    device->has_bf16      = ddp_isa_has_bf16(params->isa);
     DDP_TRY(read_schedule(device));
     *device_p = device;
     device    = NULL;
@@ -95,6 +97,11 @@ void ddp_device_destroy(ddp_device_t **device_p)
 ddp_isa_t ddp_device_isa(const ddp_device_t *device)
 {
     return device->isa;
+}
+
+bool ddp_device_has_bf16(const ddp_device_t *device)
+{
+    return device->has_bf16;
 }
 
 bool ddp_device_is_host_memory(const ddp_device_t *device)

@@ -39,8 +39,8 @@ typedef enum ddp_isa {
 DDP_API ddp_isa_t ddp_isa_detect(void);
 /** @return "plain", "avx2" or "avx512". */
 DDP_API const char *ddp_isa_name(ddp_isa_t isa);
-/** DDP_ISA names a set this processor lacks, or no set at all: DDP_ERR_UNSUPPORTED with a line; else DDP_OK.
- */
+/** DDP_ISA names a set this processor lacks, or no set at all, or DDP_BF16 something other than `emulate`:
+ * DDP_ERR_UNSUPPORTED with a line; else DDP_OK. */
 DDP_API ddp_status_t ddp_isa_check(void) DDP_NODISCARD;
 
 /** What a wait does while there is nothing to run: wait a little, watch peers and deadlines. `waited_ns` is 0
@@ -65,6 +65,9 @@ DDP_API ddp_status_t ddp_device_create(const ddp_device_params_t *params,
 /** Destroys a device whose streams and events are gone. Accepts NULL. */
 DDP_API void      ddp_device_destroy(ddp_device_t **device_p);
 DDP_API ddp_isa_t ddp_device_isa(const ddp_device_t *device);
+/** true if products of bfloat16 have an instruction (AVX-512-BF16); else they are emulated, with the same
+ * bits and slower than float32. DDP_BF16=emulate at creation makes it false. */
+DDP_API bool ddp_device_has_bf16(const ddp_device_t *device);
 /** true if host code may read device memory by pointer (after synchronising): on cpu, unless it is dry. */
 DDP_API bool ddp_device_is_host_memory(const ddp_device_t *device);
 /** Memory of the device; DDP_ALIGNMENT-aligned, zeroed. The allocator is borrowed from the device. That of a

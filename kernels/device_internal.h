@@ -35,6 +35,7 @@ struct ddp_event {
 
 struct ddp_device {
     ddp_isa_t       isa;
+    bool            has_bf16;
     bool            dry;
     ddp_allocator_t dry_allocator;
     size_t          dry_bytes; /* handed out by it */

@@ -6,12 +6,12 @@
 #include "kernels/ops_internal.h"
 #include "kernels/ops_submit_internal.h"
 
-DDP_SUBMIT_OP(gemm, ddp_gemm_args_t)
+DDP_SUBMIT_PRODUCT(gemm, ddp_gemm_args_t, precision)
 DDP_SUBMIT_OP(bias_grad, ddp_bias_grad_args_t)
 DDP_SUBMIT_OP(act, ddp_act_args_t)
 DDP_SUBMIT_OP(act_backward, ddp_act_backward_args_t)
-DDP_SUBMIT_OP(conv2d, ddp_conv2d_args_t)
-DDP_SUBMIT_OP(conv2d_backward, ddp_conv2d_backward_args_t)
+DDP_SUBMIT_PRODUCT(conv2d, ddp_conv2d_args_t, shape.precision)
+DDP_SUBMIT_PRODUCT(conv2d_backward, ddp_conv2d_backward_args_t, shape.precision)
 DDP_SUBMIT_OP(pool2d, ddp_pool2d_args_t)
 DDP_SUBMIT_OP(pool2d_backward, ddp_pool2d_backward_args_t)
 DDP_SUBMIT_OP(nhwc_to_nchw, ddp_permute_args_t)
@@ -26,7 +26,7 @@ ddp_status_t ddp_op_gemm(ddp_stream_t *stream, const ddp_gemm_args_t *args)
 
     DDP_TRY(ddp_check_call("gemm", stream, args));
     DDP_TRY(ddp_check_gemm(args));
-    DDP_TRY(submit_gemm(stream, args));
+    DDP_TRY(submit_gemm_product(stream, args));
 out:
     return status;
 }
@@ -84,7 +84,7 @@ ddp_status_t ddp_op_conv2d(ddp_stream_t *stream, const ddp_conv2d_args_t *args)
 
     DDP_TRY(ddp_check_call("conv2d", stream, args));
     DDP_TRY(ddp_check_conv2d(args));
-    DDP_TRY(submit_conv2d(stream, args));
+    DDP_TRY(submit_conv2d_product(stream, args));
 out:
     return status;
 }
@@ -95,7 +95,7 @@ ddp_status_t ddp_op_conv2d_backward(ddp_stream_t *stream, const ddp_conv2d_backw
 
     DDP_TRY(ddp_check_call("conv2d backward", stream, args));
     DDP_TRY(ddp_check_conv2d_backward(args));
-    DDP_TRY(submit_conv2d_backward(stream, args));
+    DDP_TRY(submit_conv2d_backward_product(stream, args));
 out:
     return status;
 }

@@ -24,8 +24,6 @@ ddp_status_t ddp_check_precision(const char *op, ddp_precision_t precision)
 
     DDP_REQUIRE((unsigned)precision <= DDP_PRECISION_BF16, DDP_ERR_INVALID_ARG,
                 "%s: no precision has number %d", op, (int)precision);
-    DDP_REQUIRE(precision == DDP_PRECISION_FLOAT32, DDP_ERR_UNSUPPORTED,
-                "%s: bf16 is not in this build yet; use float32", op);
 out:
     return status;
 }
@@ -120,7 +118,7 @@ ddp_conv_algo_t ddp_conv2d_algo(const ddp_conv2d_shape_t *s)
     const double direct = 9.0 * (double)s->out_h * (double)s->out_w;
 
     if (s->kernel_h != 3 || s->kernel_w != 3 || s->stride != 1 || s->in_c < 16 || s->out_c < 16 ||
-        s->precision == DDP_PRECISION_BF16) { /* Winograd's transforms lose the bits that bfloat16 has */
+        s->precision != DDP_PRECISION_FLOAT32) { /* Winograd's transforms lose the bits that bfloat16 has */
         return DDP_CONV_DIRECT;
     }
     if (s->algo != DDP_CONV_AUTO) {
@@ -138,6 +136,8 @@ ddp_status_t ddp_check_conv2d_shape(const ddp_conv2d_shape_t *shape)
     DDP_REQUIRE((unsigned)s.algo <= DDP_CONV_WINOGRAD4, DDP_ERR_INVALID_ARG,
                 "conv2d: algorithm %d is not known", (int)s.algo);
     DDP_TRY(ddp_check_precision("conv2d", s.precision));
+    DDP_REQUIRE(s.precision == DDP_PRECISION_FLOAT32, DDP_ERR_UNSUPPORTED,
+                "conv2d: bf16 is not in this build yet; use float32");
     DDP_REQUIRE(s.out_h == shape->out_h && s.out_w == shape->out_w, DDP_ERR_INVALID_ARG,
                 "conv2d: output is %zux%zu, not %zux%zu; call ddp_conv2d_shape_fill()", s.out_h, s.out_w,
                 shape->out_h, shape->out_w);

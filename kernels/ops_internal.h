@@ -21,7 +21,7 @@ ddp_status_t ddp_check_call(const char *op, const ddp_stream_t *stream, const vo
 ddp_status_t ddp_check_volume(const char *op, size_t a, size_t b, size_t c, size_t d);
 /** An activation that exists. */
 ddp_status_t ddp_check_act(const char *op, ddp_act_t act);
-/** A precision that exists, or DDP_ERR_UNSUPPORTED. */
+/** A precision that exists. */
 ddp_status_t ddp_check_precision(const char *op, ddp_precision_t precision);
 /** `count` elements exist at `memory`, named `what` in the line. */
 ddp_status_t ddp_check_operand(const char *op, const char *what, const void *memory, size_t count);

@@ -8,9 +8,9 @@ DDP_SUBMIT_OP(embedding, ddp_embedding_args_t)
 DDP_SUBMIT_OP(embedding_backward, ddp_embedding_backward_args_t)
 DDP_SUBMIT_OP(layer_norm, ddp_layer_norm_args_t)
 DDP_SUBMIT_OP(layer_norm_backward, ddp_layer_norm_backward_args_t)
-DDP_SUBMIT_OP(attention, ddp_attention_args_t)
-DDP_SUBMIT_OP(attention_backward, ddp_attention_backward_args_t)
-DDP_SUBMIT_OP(head_cross_entropy, ddp_head_cross_entropy_args_t)
+DDP_SUBMIT_PRODUCT(attention, ddp_attention_args_t, precision)
+DDP_SUBMIT_PRODUCT(attention_backward, ddp_attention_backward_args_t, forward.precision)
+DDP_SUBMIT_PRODUCT(head_cross_entropy, ddp_head_cross_entropy_args_t, precision)
 DDP_SUBMIT_OP(normal, ddp_normal_args_t)
 
 /* Extents of an embedding; *count_p is the number of tokens. */
@@ -135,7 +135,7 @@ ddp_status_t ddp_op_attention(ddp_stream_t *stream, const ddp_attention_args_t *
 
     DDP_TRY(ddp_check_call("attention", stream, args));
     DDP_TRY(check_attention("attention", args));
-    DDP_TRY(submit_attention(stream, args));
+    DDP_TRY(submit_attention_product(stream, args));
 out:
     return status;
 }
@@ -152,7 +152,7 @@ ddp_status_t ddp_op_attention_backward(ddp_stream_t *stream, const ddp_attention
     DDP_TRY(ddp_check_operand(op, "log_sum", args->forward.log_sum, count));
     DDP_TRY(ddp_check_operand(op, "dy", args->dy, count));
     DDP_TRY(ddp_check_operand(op, "dqkv", args->dqkv, count));
-    DDP_TRY(submit_attention_backward(stream, args));
+    DDP_TRY(submit_attention_backward_product(stream, args));
 out:
     return status;
 }
@@ -172,7 +172,7 @@ ddp_status_t ddp_op_head_cross_entropy(ddp_stream_t *stream, const ddp_head_cros
     DDP_TRY(ddp_check_operand(op, "w", args->w, args->rows));
     DDP_TRY(ddp_check_operand(op, "labels", args->labels, args->rows));
     DDP_TRY(ddp_check_operand(op, "stats", args->stats, 1));
-    DDP_TRY(submit_head_cross_entropy(stream, args));
+    DDP_TRY(submit_head_cross_entropy_product(stream, args));
 out:
     return status;
 }

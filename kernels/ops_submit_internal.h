@@ -33,6 +33,19 @@ static inline const ddp_cpu_kernels_t *ddp_kernels_of(ddp_stream_t *stream)
         return ddp_stream_submit(stream, #op, op##_run, &work, sizeof(work));                                \
     }
 
+/* The same for a kernel with products, whose precision is in args.field. */
+#define DDP_SUBMIT_PRODUCT(op, args_t, field)                                                                \
+    DDP_SUBMIT_OP(op, args_t)                                                                                \
+    static ddp_status_t submit_##op##_product(ddp_stream_t *stream, const args_t *args)                      \
+    {                                                                                                        \
+        args_t own = *args;                                                                                  \
+                                                                                                             \
+        if (own.field == DDP_PRECISION_BF16 && !ddp_device_has_bf16(ddp_stream_device(stream))) {            \
+            own.field = DDP_PRECISION_BF16_EMULATED;                                                         \
+        }                                                                                                    \
+        return submit_##op(stream, &own);                                                                    \
+    }
+
 /* The four that take no struct share one. */
 typedef struct ddp_vector_work {
     const ddp_cpu_kernels_t *kernels;

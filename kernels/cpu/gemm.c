@@ -6,7 +6,7 @@
  * it.
  */
 #include "kernels/cpu/activation.h"
-#include "kernels/cpu/gemm_internal.h"
+#include "kernels/cpu/bf16_internal.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/scratch.h"
 
@@ -16,6 +16,7 @@
 /* The part of the product that the inner loops work on. */
 typedef struct block {
     const ddp_gemm_args_t *args;
+    const ddp_gemm_form_t *form;
     size_t                 n0, n1; /* columns */
     size_t                 m0, m1; /* rows */
     size_t                 k0, k1;
@@ -26,6 +27,11 @@ typedef struct block {
 DDP_INLINE size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
+}
+
+DDP_INLINE size_t lanes_of(const ddp_gemm_form_t *form, size_t k)
+{
+    return (k + form->k_per_lane - 1) / form->k_per_lane;
 }
 
 static const float *b_at(const block_t *block, size_t j0)
@@ -101,10 +107,11 @@ static void run_columns(const block_t *block, size_t j0, const float *b, size_t 
     const size_t           rows   = block->m1 - block->m0;
     const size_t           panels = gemm_panels(rows);
     const size_t           panel  = args->transpose_a ? GEMM_AT_PANEL : GEMM_A_PANEL;
+    const size_t           depth  = block->k1 - block->k0;
     const bool             gelu   = args->act == DDP_ACT_GELU || args->act == DDP_ACT_GELU_TANH;
     ddp_gemm_tile_t        tile   = {.b       = b,
                                      .b_pitch = b_pitch,
-                                     .depth   = block->k1 - block->k0,
+                                     .depth   = lanes_of(block->form, depth),
                                      .columns = smaller(GEMM_COLUMNS, block->n1 - j0),
                                      .ldc     = args->ldc,
                                      .alpha   = args->alpha,
@@ -127,7 +134,7 @@ static void run_columns(const block_t *block, size_t j0, const float *b, size_t 
         if (block->m0 == 0 && j0 + GEMM_COLUMNS < block->n1 && tile.depth >= GEMM_DEEP) {
             prefetch_b(block, j0 + GEMM_COLUMNS, p, panels);
         }
-        DDP_ISA_NAME(gemm_tile)(&tile, count, args->transpose_a);
+        block->form->tile(&tile, count, args->transpose_a);
         if (block->last && gelu) {
             activate(args, tile.c, count, tile.columns);
         }
@@ -137,27 +144,29 @@ static void run_columns(const block_t *block, size_t j0, const float *b, size_t 
 /* One block of rows: pack A, then panel after panel of B. */
 static void run_rows(const block_t *block)
 {
-    const ddp_gemm_args_t *args  = block->args;
-    const size_t           depth = block->k1 - block->k0;
-    const size_t           rows  = block->m1 - block->m0;
-    const bool             keep  = args->m > GEMM_M_BLOCK;
+    const ddp_gemm_args_t *args     = block->args;
+    const size_t           depth    = block->k1 - block->k0;
+    const size_t           lanes    = lanes_of(block->form, depth);
+    const size_t           rows     = block->m1 - block->m0;
+    const bool             keep     = args->m > GEMM_M_BLOCK;
+    const bool             in_place = !args->transpose_b && block->form->k_per_lane == 1;
 
     if (depth > 0) {
         const float *a = args->transpose_a ? args->a + block->k0 * args->lda + block->m0
                                            : args->a + block->m0 * args->lda + block->k0;
 
-        DDP_ISA_NAME(gemm_pack_a)(args->transpose_a, a, args->lda, rows, depth, block->a);
+        block->form->pack_a(args->transpose_a, a, args->lda, rows, depth, block->a);
     }
     for (size_t j0 = block->n0; j0 < block->n1; j0 += GEMM_COLUMNS) {
         const size_t columns = smaller(GEMM_COLUMNS, block->n1 - j0);
-        float       *b       = block->b + (keep ? (j0 - block->n0) * depth : 0);
+        float       *b       = block->b + (keep ? (j0 - block->n0) * lanes : 0);
 
         /* Copying pays when a panel is read more than once. */
-        if (rows <= GEMM_ROWS && !keep && !args->transpose_b && columns == GEMM_COLUMNS && depth > 0) {
+        if (in_place && rows <= GEMM_ROWS && !keep && columns == GEMM_COLUMNS && depth > 0) {
             run_columns(block, j0, b_at(block, j0), args->ldb);
         } else {
             if (block->m0 == 0 && depth > 0) {
-                DDP_ISA_NAME(gemm_pack_b)(args->transpose_b, b_at(block, j0), args->ldb, columns, depth, b);
+                block->form->pack_b(args->transpose_b, b_at(block, j0), args->ldb, columns, depth, b);
             }
             run_columns(block, j0, b, GEMM_COLUMNS);
         }
@@ -165,13 +174,23 @@ static void run_rows(const block_t *block)
     }
 }
 
+static const ddp_gemm_form_t *gemm_form(ddp_precision_t precision)
+{
+    static const ddp_gemm_form_t floats = {1, DDP_ISA_NAME(gemm_pack_a), DDP_ISA_NAME(gemm_pack_b),
+                                           DDP_ISA_NAME(gemm_tile)};
+
+    return precision == DDP_PRECISION_FLOAT32 ? &floats : bf16_pieces(precision)->gemm;
+}
+
 ddp_status_t DDP_ISA_NAME(gemm)(const ddp_gemm_args_t *args)
 {
-    const size_t k_parts = args->k == 0 ? 1 : (args->k + GEMM_DEPTH - 1) / GEMM_DEPTH;
-    const size_t m_parts = (args->m + GEMM_M_BLOCK - 1) / GEMM_M_BLOCK;
-    ddp_status_t status  = DDP_OK;
-    block_t      block   = {.args = args};
-    void        *scratch = NULL;
+    const ddp_gemm_form_t *form    = gemm_form(args->precision);
+    const size_t           lanes   = lanes_of(form, args->k);
+    const size_t           k_parts = lanes == 0 ? 1 : (lanes + GEMM_DEPTH - 1) / GEMM_DEPTH;
+    const size_t           m_parts = (args->m + GEMM_M_BLOCK - 1) / GEMM_M_BLOCK;
+    ddp_status_t           status  = DDP_OK;
+    block_t                block   = {.args = args, .form = form};
+    void                  *scratch = NULL;
 
     if (args->m == 0 || args->n == 0) {
         return DDP_OK;
@@ -190,8 +209,8 @@ ddp_status_t DDP_ISA_NAME(gemm)(const ddp_gemm_args_t *args)
     for (block.n0 = 0; block.n0 < args->n; block.n0 = block.n1) {
         block.n1 = smaller(block.n0 + GEMM_N_BLOCK, args->n);
         for (size_t ik = 0; ik < k_parts; ik++) {
-            block.k0    = args->k * ik / k_parts;
-            block.k1    = args->k * (ik + 1) / k_parts;
+            block.k0    = lanes * ik / k_parts * form->k_per_lane;
+            block.k1    = smaller(lanes * (ik + 1) / k_parts * form->k_per_lane, args->k);
             block.first = ik == 0;
             block.last  = ik == k_parts - 1;
             for (size_t im = 0; im < m_parts; im++) {

@@ -179,7 +179,8 @@ static void run_block(const ddp_gemm_args_t *args, size_t m0, size_t rows, size_
 
 bool DDP_ISA_NAME(gemm_dot_fits)(const ddp_gemm_args_t *args)
 {
-    return args->transpose_b && args->k > 0 && (args->n <= GEMM_DOT_MOST || args->m <= GEMM_DOT_MOST);
+    return args->precision == DDP_PRECISION_FLOAT32 && args->transpose_b && args->k > 0 &&
+           (args->n <= GEMM_DOT_MOST || args->m <= GEMM_DOT_MOST);
 }
 
 void DDP_ISA_NAME(gemm_dot)(const ddp_gemm_args_t *args)

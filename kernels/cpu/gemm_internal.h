@@ -2,7 +2,8 @@
  * @file Pieces of the matrix product: a register block, and packing. Private.
  *
  * A is packed in panels of at most GEMM_ROWS rows, B in panels of GEMM_COLUMNS columns; both sides are cut
- * along k into parts of at most GEMM_DEPTH. All sizes are compile-time constants, and every element of C is
+ * along k into parts of at most GEMM_DEPTH lanes. A lane is one float32, or a pair of bfloat16 numbers next
+ * to each other in k (kernels/cpu/bf16.h). All sizes are compile-time constants, and every element of C is
  * summed in the order of k whatever block it falls in.
  */
 #ifndef DDP_GEMM_INTERNAL_H_
@@ -62,6 +63,14 @@ void DDP_ISA_NAME(gemm_pack_a)(bool transposed, const float *a, size_t lda, size
 /** `columns` <= GEMM_COLUMNS columns of op(B) into [depth][GEMM_COLUMNS], zeros behind the last. */
 void DDP_ISA_NAME(gemm_pack_b)(bool transposed, const float *b, size_t ldb, size_t columns, size_t depth,
                                float *packed);
+
+/** How numbers are packed and multiplied. `depth` counts k in packing, lanes in a tile. */
+typedef struct ddp_gemm_form {
+    size_t k_per_lane;
+    void (*pack_a)(bool transposed, const float *a, size_t lda, size_t rows, size_t depth, float *packed);
+    void (*pack_b)(bool transposed, const float *b, size_t ldb, size_t columns, size_t depth, float *packed);
+    void (*tile)(const ddp_gemm_tile_t *tile, size_t rows, bool a_transposed);
+} ddp_gemm_form_t;
 
 /* Rows on the short side up to which dot products beat packing. */
 #define GEMM_DOT_MOST 16

@@ -24,6 +24,19 @@ static ddp_isa_t processor_isa(void)
     return DDP_ISA_PLAIN;
 }
 
+bool ddp_isa_has_bf16(ddp_isa_t isa)
+{
+#ifdef DDP_ISA_X86
+    const char *text = getenv("DDP_BF16");
+
+    return isa == DDP_ISA_AVX512 && __builtin_cpu_supports("avx512bf16") &&
+           (text == NULL || strcmp(text, "emulate") != 0);
+#else
+    (void)isa;
+    return false;
+#endif
+}
+
 /* What DDP_ISA asks for; -1 if it asks for nothing, ISA_COUNT if for something unknown. */
 static int wanted_isa(void)
 {
@@ -57,7 +70,10 @@ ddp_status_t ddp_isa_check(void)
     ddp_status_t status = DDP_OK;
     ddp_isa_t    best   = processor_isa();
     int          wanted = wanted_isa();
+    const char  *bf16   = getenv("DDP_BF16");
 
+    DDP_REQUIRE(bf16 == NULL || bf16[0] == '\0' || strcmp(bf16, "emulate") == 0, DDP_ERR_UNSUPPORTED,
+                "DDP_BF16=%s: no such way; use emulate, or leave it unset", bf16);
     DDP_REQUIRE(wanted < ISA_COUNT, DDP_ERR_UNSUPPORTED, "DDP_ISA=%s: no such set; use plain, avx2 or avx512",
                 getenv("DDP_ISA"));
     DDP_REQUIRE(wanted <= (int)best, DDP_ERR_UNSUPPORTED,

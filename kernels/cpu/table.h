@@ -11,6 +11,10 @@
 #include "kernels/ops_seq.h"
 #include "kernels/optim.h"
 
+/* DDP_PRECISION_BF16 where the device has no instruction for it: the same bits. Operations put it in place of
+ * that. */
+#define DDP_PRECISION_BF16_EMULATED ((ddp_precision_t)2)
+
 /* Every kernel takes its argument struct; arguments were checked by kernels/ops.c. A status other than DDP_OK
  * fails the stream. */
 typedef struct ddp_cpu_kernels {
@@ -56,6 +60,9 @@ typedef struct ddp_cpu_kernels {
 extern const ddp_cpu_kernels_t ddp_kernels_plain;
 extern const ddp_cpu_kernels_t ddp_kernels_avx2;
 extern const ddp_cpu_kernels_t ddp_kernels_avx512;
+
+/** @return whether this processor has AVX-512-BF16 and DDP_BF16=emulate does not ask to go without. */
+bool ddp_isa_has_bf16(ddp_isa_t isa);
 
 /** @return the table of `isa`; never NULL for a set that ddp_isa_detect() may return. */
 const ddp_cpu_kernels_t *ddp_cpu_kernels(ddp_isa_t isa);
