@@ -23,15 +23,16 @@ typedef struct drop {
 
 /* One head of one sequence. */
 typedef struct head {
-    const float *q, *k, *v;
-    float       *dq, *dk, *dv;
-    const float *dy;
-    float       *y;
-    float       *log_sum;
-    size_t       ld, ldy; /* from row to row of qkv, and of y */
-    size_t       width;
-    float        scale;
-    drop_t       drop;
+    const float    *q, *k, *v;
+    float          *dq, *dk, *dv;
+    const float    *dy;
+    float          *y;
+    float          *log_sum;
+    size_t          ld, ldy; /* from row to row of qkv, and of y */
+    size_t          width;
+    float           scale;
+    drop_t          drop;
+    ddp_precision_t precision;
 } head_t;
 
 /* Rows r0 .. r0 + rows - 1 of the queries, keys k0 .. k0 + keys - 1. Of a row's keys the first `i + seen`
@@ -56,10 +57,11 @@ static head_t head_at(const ddp_attention_args_t *args, size_t sequence, size_t 
     const float *q     = args->qkv + sequence * args->length * 3 * args->channels + h * width;
 
     return (head_t){
-        .q       = q,
-        .k       = q + args->channels,
-        .v       = q + 2 * args->channels,
-        .y       = args->y + sequence * args->length * args->channels + h * width,
+        .precision = args->precision,
+        .q         = q,
+        .k         = q + args->channels,
+        .v         = q + 2 * args->channels,
+        .y         = args->y + sequence * args->length * args->channels + h * width,
         .log_sum = args->log_sum == NULL ? NULL : args->log_sum + (sequence * args->heads + h) * args->length,
         .ld      = 3 * args->channels,
         .ldy     = args->channels,
@@ -127,7 +129,8 @@ static ddp_status_t scores(const head_t *head, const tile_t *tile, const float *
                                   .b           = b + tile->k0 * head->ld,
                                   .ldb         = head->ld,
                                   .c           = out,
-                                  .ldc         = PITCH};
+                                  .ldc         = PITCH,
+                                  .precision   = head->precision};
 
     return DDP_ISA_NAME(gemm)(&args);
 }
@@ -136,17 +139,18 @@ static ddp_status_t scores(const head_t *head, const tile_t *tile, const float *
 static ddp_status_t mix(const head_t *head, const tile_t *tile, const float *p, const float *from, float beta,
                         float *to, size_t ldto)
 {
-    const ddp_gemm_args_t args = {.m     = tile->rows,
-                                  .n     = head->width,
-                                  .k     = tile->keys,
-                                  .alpha = 1.0F,
-                                  .beta  = beta,
-                                  .a     = p,
-                                  .lda   = PITCH,
-                                  .b     = from + tile->k0 * head->ld,
-                                  .ldb   = head->ld,
-                                  .c     = to + tile->r0 * ldto,
-                                  .ldc   = ldto};
+    const ddp_gemm_args_t args = {.m         = tile->rows,
+                                  .n         = head->width,
+                                  .k         = tile->keys,
+                                  .alpha     = 1.0F,
+                                  .beta      = beta,
+                                  .a         = p,
+                                  .lda       = PITCH,
+                                  .b         = from + tile->k0 * head->ld,
+                                  .ldb       = head->ld,
+                                  .c         = to + tile->r0 * ldto,
+                                  .ldc       = ldto,
+                                  .precision = head->precision};
 
     return DDP_ISA_NAME(gemm)(&args);
 }
@@ -166,7 +170,8 @@ static ddp_status_t spread(const head_t *head, const tile_t *tile, const float *
                                   .b           = from + tile->r0 * ldfrom,
                                   .ldb         = ldfrom,
                                   .c           = to + tile->k0 * head->ld,
-                                  .ldc         = head->ld};
+                                  .ldc         = head->ld,
+                                  .precision   = head->precision};
 
     return DDP_ISA_NAME(gemm)(&args);
 }

@@ -57,7 +57,8 @@ static ddp_status_t forward_block(part_t *part, size_t block)
                                                     .b           = args->w + block * COLUMNS * args->width,
                                                     .ldb         = args->width,
                                                     .c           = logits,
-                                                    .ldc         = PITCH};
+                                                    .ldc         = PITCH,
+                                                    .precision   = args->precision};
     ddp_status_t                         status  = DDP_ISA_NAME(gemm)(&gemm);
 
     for (size_t i = 0; i < part->rows && status == DDP_OK; i++) {
@@ -131,8 +132,13 @@ static ddp_status_t backward_block(part_t *part, size_t block)
     const size_t                         columns = block_columns(part, block);
     float                               *dlogits = part->logits + block * ROWS * PITCH;
     ddp_status_t                         status  = DDP_OK;
-    ddp_gemm_args_t                      gemm    = {
-                                .alpha = 1.0F, .a = dlogits, .lda = PITCH, .n = args->width, .ldb = args->width, .ldc = args->width};
+    ddp_gemm_args_t                      gemm    = {.alpha     = 1.0F,
+                                                    .a         = dlogits,
+                                                    .lda       = PITCH,
+                                                    .n         = args->width,
+                                                    .ldb       = args->width,
+                                                    .ldc       = args->width,
+                                                    .precision = args->precision};
 
     for (size_t i = 0; i < part->rows; i++) {
         const size_t label = label_column(part, i, block);

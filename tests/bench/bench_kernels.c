@@ -1,8 +1,8 @@
 /*
- * Rates of the matrix product, alternately with serial OpenBLAS in one process, and of the convolution, by
- * algorithm in turns; rates of all algorithms are those of the multiplications that direct needs.
- * Usage: bench_kernels [gemm|conv] [rounds]. DDP_ISA chooses the instruction set. Pin it to a core: taskset
- * -c 1.
+ * Rates of the matrix product in float32, in bfloat16 and of serial OpenBLAS, in turns in one process, and of
+ * the convolution, by algorithm in turns; rates of all algorithms are those of the multiplications that
+ * direct needs. Usage: bench_kernels [gemm|conv] [rounds]. DDP_ISA chooses the instruction set. Pin it to a
+ * core: taskset -c 1.
  */
 #include <cblas.h>
 #include <stdio.h>
@@ -79,9 +79,32 @@ static void blas(const ddp_gemm_args_t *g)
                 (int)g->lda, g->b, (int)g->ldb, g->beta, g->c, (int)g->ldc);
 }
 
+/* ns per call */
+static double time_gemm(lab_t *lab, ddp_gemm_args_t *g, ddp_precision_t precision, int reps)
+{
+    const int64_t start = ddp_clock_ns();
+
+    g->precision = precision;
+    for (int i = 0; i < reps; i++) {
+        must(ddp_op_gemm(lab->stream, g));
+    }
+    return (double)(ddp_clock_ns() - start) / reps;
+}
+
+static double time_blas(const ddp_gemm_args_t *g, int reps)
+{
+    const int64_t start = ddp_clock_ns();
+
+    for (int i = 0; i < reps; i++) {
+        blas(g);
+    }
+    return (double)(ddp_clock_ns() - start) / reps;
+}
+
 static void bench_gemm(lab_t *lab, size_t m, size_t n, size_t k, const char *kind)
 {
     static double   ours[MAX_ROUNDS];
+    static double   bf16[MAX_ROUNDS];
     static double   theirs[MAX_ROUNDS];
     const double    flop = 2.0 * (double)m * (double)n * (double)k;
     const int       reps = (int)(2e7 / flop) + 1;
@@ -95,28 +118,25 @@ static void bench_gemm(lab_t *lab, size_t m, size_t n, size_t k, const char *kin
     g.lda         = g.transpose_a ? m : k;
     g.ldb         = g.transpose_b ? k : n;
     for (int r = -2; r < lab->rounds; r++) { /* two to warm up */
-        const int64_t start = ddp_clock_ns();
-        int64_t       middle;
+        const double float32 = time_gemm(lab, &g, DDP_PRECISION_FLOAT32, reps);
+        const double rounded = time_gemm(lab, &g, DDP_PRECISION_BF16, reps);
+        const double other   = time_blas(&g, reps);
 
-        for (int i = 0; i < reps; i++) {
-            must(ddp_op_gemm(lab->stream, &g));
-        }
-        middle = ddp_clock_ns();
-        for (int i = 0; i < reps; i++) {
-            blas(&g);
-        }
         if (r >= 0) {
-            ours[r]   = (double)(middle - start) / reps;
-            theirs[r] = (double)(ddp_clock_ns() - middle) / reps;
+            ours[r]   = float32;
+            bf16[r]   = rounded;
+            theirs[r] = other;
         }
     }
     {
         const double x = median(ours, lab->rounds);
         const double y = median(theirs, lab->rounds);
+        const double z = median(bf16, lab->rounds);
 
         printf("gemm %s %5zu x %5zu x %5zu   ours %6.1f   openblas %6.1f GFLOP/s   ratio %.2f (of minima "
-               "%.2f)\n",
-               kind, m, n, k, flop / x, flop / y, y / x, best(theirs) / best(ours));
+               "%.2f)   bf16 %6.1f GFLOP/s (best %.1f)\n",
+               kind, m, n, k, flop / x, flop / y, y / x, best(theirs) / best(ours), flop / z,
+               flop / best(bf16));
     }
     give_back(lab, a);
     give_back(lab, b);
@@ -223,7 +243,9 @@ static void all_gemm(lab_t *lab)
         {8, 512, 784, "NT"},    {8, 512, 512, "NN"},      {512, 784, 8, "TN"},      {16, 512, 784, "NT"},
         {128, 512, 784, "NT"},  {128, 512, 512, "NN"},    {512, 784, 128, "TN"},    {64, 128, 3136, "NT"},
         {64, 3136, 128, "NN"},  {128, 3136, 64, "TN"},    {256, 3072, 768, "NT"},   {256, 768, 3072, "NN"},
-        {3072, 768, 256, "TN"}, {1024, 1024, 1024, "NN"}, {1024, 1024, 1024, "NT"}, {1024, 1024, 1024, "TN"}};
+        {3072, 768, 256, "TN"}, {1024, 1024, 1024, "NN"}, {1024, 1024, 1024, "NT"}, {1024, 1024, 1024, "TN"},
+        {2048, 768, 256, "NT"}, {2048, 256, 1024, "NT"},  {1024, 256, 2048, "TN"},  {256, 1024, 768, "NT"},
+        {64, 256, 64, "NT"},    {64, 64, 256, "NN"},      {256, 64, 64, "TN"}};
 
     for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
         bench_gemm(lab, list[i].m, list[i].n, list[i].k, list[i].kind);
@@ -267,7 +289,8 @@ int main(int argc, char **argv)
     params.isa = ddp_isa_detect();
     must(ddp_device_create(&params, &lab.device));
     must(ddp_stream_create(lab.device, "bench", &lab.stream));
-    printf("instruction set %s, medians of %d rounds\n", ddp_isa_name(params.isa), lab.rounds);
+    printf("instruction set %s, bfloat16 %s, medians of %d rounds\n", ddp_isa_name(params.isa),
+           ddp_device_has_bf16(lab.device) ? "by instruction" : "emulated", lab.rounds);
     if (strcmp(what, "conv") != 0) {
         all_gemm(&lab);
     }

@@ -1,6 +1,7 @@
 #include <cblas.h>
 
 #include "kernels/ops.h"
+#include "tests/kernels/bf16_test.h"
 #include "tests/kernels/kernel_test.h"
 
 /* Rounding of k products, and of the few operations of the epilogue, on sums of numbers in [-1, 1]: the usual
@@ -36,10 +37,14 @@ static void product_open(product_t *p, ddp_gemm_args_t args, size_t extra, size_
     p->pre      = guarded_new(p->c_count, shift, 3);
     p->c_before = guarded_new(p->c_count, shift, 3);
     p->bias     = guarded_new(args.n, shift, 4);
-    p->args     = args;
-    p->args.a   = p->a;
-    p->args.b   = p->b;
-    p->args.c   = p->c;
+    if (args.precision != DDP_PRECISION_FLOAT32) {
+        bf16_nearest_all(p->a, p->a_count);
+        bf16_nearest_all(p->b, p->b_count);
+    }
+    p->args   = args;
+    p->args.a = p->a;
+    p->args.b = p->b;
+    p->args.c = p->c;
     if (args.bias != NULL) {
         p->args.bias = p->bias;
     }
@@ -140,6 +145,16 @@ static void check_product(bench_t *bench, ddp_gemm_args_t args, size_t extra, si
     product_close(&product);
 }
 
+static bool open_mode(bench_t *bench, int mode, ddp_precision_t *precision)
+{
+    bool opened;
+
+    *precision = mode_begin(mode);
+    opened     = bench_open(bench, mode_isa(mode));
+    mode_end();
+    return opened;
+}
+
 static void set_transposes(ddp_gemm_args_t *args, int kind)
 {
     args->transpose_a = kind == 1;
@@ -150,16 +165,18 @@ START_TEST(gemm_equals_the_plain_loop_for_every_size_and_transpose)
 {
     static const size_t sizes[] = {0, 1, 3, 6, 7, 14, 16, 17, 33, 100};
     const size_t        count   = sizeof(sizes) / sizeof(sizes[0]);
+    ddp_precision_t     precision;
     bench_t             bench;
 
-    if (!bench_open(&bench, (ddp_isa_t)_i)) {
+    if (!open_mode(&bench, _i, &precision)) {
         return;
     }
     for (size_t c = 0; c < count * count * count; c++) {
-        ddp_gemm_args_t args = {.m     = sizes[c % count],
-                                .n     = sizes[c / count % count],
-                                .k     = sizes[c / count / count],
-                                .alpha = 1.0F};
+        ddp_gemm_args_t args = {.m         = sizes[c % count],
+                                .n         = sizes[c / count % count],
+                                .k         = sizes[c / count / count],
+                                .alpha     = 1.0F,
+                                .precision = precision};
 
         set_transposes(&args, (int)(c % 3));
         check_product(&bench, args, c % 2, c % 5);
@@ -176,18 +193,20 @@ START_TEST(gemm_is_right_where_blocks_and_parts_of_k_end)
 {
     static const size_t shapes[][3] = {{300, 70, 257}, {267, 33, 513}, {15, 2100, 300}, {259, 2081, 40},
                                        {1, 10, 1025},  {64, 10, 784},  {513, 1, 256},   {14, 64, 255}};
+    ddp_precision_t     precision;
     bench_t             bench;
 
-    if (!bench_open(&bench, (ddp_isa_t)_i)) {
+    if (!open_mode(&bench, _i, &precision)) {
         return;
     }
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
         for (int kind = 0; kind < 3; kind++) {
-            ddp_gemm_args_t args = {.m     = shapes[s][0],
-                                    .n     = shapes[s][1],
-                                    .k     = shapes[s][2],
-                                    .alpha = 1.0F,
-                                    .beta  = (float)(s % 2)};
+            ddp_gemm_args_t args = {.m         = shapes[s][0],
+                                    .n         = shapes[s][1],
+                                    .k         = shapes[s][2],
+                                    .alpha     = 1.0F,
+                                    .beta      = (float)(s % 2),
+                                    .precision = precision};
 
             set_transposes(&args, kind);
             check_product(&bench, args, s % 3, kind == 0);
@@ -201,16 +220,21 @@ START_TEST(epilogue_adds_the_bias_applies_the_activation_and_keeps_what_it_was_a
 {
     static const float  present     = 0.0F;
     static const size_t shapes[][3] = {{29, 37, 20}, {29, 64, 300}, {31, 10, 50}, {8, 40, 33}};
+    ddp_precision_t     precision;
     bench_t             bench;
 
-    if (!bench_open(&bench, (ddp_isa_t)_i)) {
+    if (!open_mode(&bench, _i, &precision)) {
         return;
     }
     for (int c = 0; c < 4 * 3 * 4 * 4; c++) {
         const size_t   *shape = shapes[c / 48];
-        ddp_gemm_args_t args  = {
-             .m = shape[0], .n = shape[1], .k = shape[2], .alpha = 0.25F, .act = (ddp_act_t)(c % 4)};
-        float other;
+        ddp_gemm_args_t args  = {.m         = shape[0],
+                                 .n         = shape[1],
+                                 .k         = shape[2],
+                                 .alpha     = 0.25F,
+                                 .act       = (ddp_act_t)(c % 4),
+                                 .precision = precision};
+        float           other;
 
         set_transposes(&args, c / 4 % 3);
         args.bias           = c / 12 % 2 ? &present : NULL;
@@ -236,11 +260,13 @@ START_TEST(without_a_sum_gemm_gives_beta_c_plus_bias)
                                .bias           = bias,
                                .act            = DDP_ACT_RELU,
                                .pre_activation = pre};
+    ddp_precision_t precision;
     bench_t         bench;
 
-    if (!bench_open(&bench, (ddp_isa_t)_i)) {
+    if (!open_mode(&bench, _i, &precision)) {
         return;
     }
+    args.precision = precision;
     ddp_assert_ok(ddp_op_gemm(bench.stream, &args));
     ddp_assert_ok(ddp_stream_synchronize(bench.stream, -1));
     for (int i = 0; i < 3; i++) {
@@ -258,14 +284,19 @@ END_TEST
 START_TEST(gemm_gives_the_same_bits_at_any_address_and_after_other_work)
 {
     static const size_t shapes[][3] = {{64, 512, 784}, {100, 61, 300}, {7, 33, 512}, {300, 40, 17}};
+    ddp_precision_t     precision;
     bench_t             bench;
 
-    if (!bench_open(&bench, (ddp_isa_t)_i)) {
+    if (!open_mode(&bench, _i, &precision)) {
         return;
     }
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
         for (int kind = 0; kind < 3; kind++) {
-            ddp_gemm_args_t args = {.m = shapes[s][0], .n = shapes[s][1], .k = shapes[s][2], .alpha = 1.0F};
+            ddp_gemm_args_t args = {.m         = shapes[s][0],
+                                    .n         = shapes[s][1],
+                                    .k         = shapes[s][2],
+                                    .alpha     = 1.0F,
+                                    .precision = precision};
             product_t       first;
             product_t       other;
 
@@ -361,6 +392,9 @@ START_TEST(wrong_arguments_are_named_and_nothing_runs)
     bad     = good;
     bad.act = (ddp_act_t)17;
     ddp_assert_fails(ddp_op_gemm(bench.stream, &bad), DDP_ERR_INVALID_ARG, "no activation");
+    bad           = good;
+    bad.precision = (ddp_precision_t)2;
+    ddp_assert_fails(ddp_op_gemm(bench.stream, &bad), DDP_ERR_INVALID_ARG, "no precision");
     bad   = good;
     bad.m = SIZE_MAX / 4;
     ddp_assert_fails(ddp_op_gemm(bench.stream, &bad), DDP_ERR_INVALID_ARG, "gemm");
@@ -373,14 +407,14 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("gemm");
-    TCase *tcase = tcase_create("all sets");
+    TCase *tcase = tcase_create("all sets and precisions");
 
-    tcase_add_loop_test(tcase, gemm_equals_the_plain_loop_for_every_size_and_transpose, 0, 3);
-    tcase_add_loop_test(tcase, gemm_is_right_where_blocks_and_parts_of_k_end, 0, 3);
+    tcase_add_loop_test(tcase, gemm_equals_the_plain_loop_for_every_size_and_transpose, 0, MODES);
+    tcase_add_loop_test(tcase, gemm_is_right_where_blocks_and_parts_of_k_end, 0, MODES);
     tcase_add_loop_test(tcase, epilogue_adds_the_bias_applies_the_activation_and_keeps_what_it_was_applied_to,
-                        0, 3);
-    tcase_add_loop_test(tcase, without_a_sum_gemm_gives_beta_c_plus_bias, 0, 3);
-    tcase_add_loop_test(tcase, gemm_gives_the_same_bits_at_any_address_and_after_other_work, 0, 3);
+                        0, MODES);
+    tcase_add_loop_test(tcase, without_a_sum_gemm_gives_beta_c_plus_bias, 0, MODES);
+    tcase_add_loop_test(tcase, gemm_gives_the_same_bits_at_any_address_and_after_other_work, 0, MODES);
     tcase_add_loop_test(tcase, gemm_agrees_with_openblas, 0, 3);
     tcase_add_test(tcase, wrong_arguments_are_named_and_nothing_runs);
     suite_add_tcase(suite, tcase);
