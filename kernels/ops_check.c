@@ -136,8 +136,6 @@ ddp_status_t ddp_check_conv2d_shape(const ddp_conv2d_shape_t *shape)
     DDP_REQUIRE((unsigned)s.algo <= DDP_CONV_WINOGRAD4, DDP_ERR_INVALID_ARG,
                 "conv2d: algorithm %d is not known", (int)s.algo);
     DDP_TRY(ddp_check_precision("conv2d", s.precision));
-    DDP_REQUIRE(s.precision == DDP_PRECISION_FLOAT32, DDP_ERR_UNSUPPORTED,
-                "conv2d: bf16 is not in this build yet; use float32");
     DDP_REQUIRE(s.out_h == shape->out_h && s.out_w == shape->out_w, DDP_ERR_INVALID_ARG,
                 "conv2d: output is %zux%zu, not %zux%zu; call ddp_conv2d_shape_fill()", s.out_h, s.out_w,
                 shape->out_h, shape->out_w);

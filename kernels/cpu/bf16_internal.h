@@ -20,6 +20,16 @@ typedef struct ddp_bf16_pieces {
     void (*pair_across)(const float *even, const float *odd, size_t count, float *lanes);
 } ddp_bf16_pieces_t;
 
+/** As conv_frame_copy(), in pairs: of channels 2 i and 2 i + 1, where the frame's pitch is (c + 1) / 2; or of
+ * the elements of two images, of which the second may be NULL. */
+void DDP_ISA_NAME(conv_frame_pair_channels)(const ddp_bf16_pieces_t *pieces, const ddp_conv_frame_t *frame,
+                                            const float *image, float *framed);
+void DDP_ISA_NAME(conv_frame_pair_images)(const ddp_bf16_pieces_t *pieces, const ddp_conv_frame_t *frame,
+                                          const float *image, const float *next, float *framed);
+/** Packed weights [groups][rows][pitch] to pairs of rows, in their place. @return lanes of the result */
+size_t DDP_ISA_NAME(conv_pair_rows)(const ddp_bf16_pieces_t *pieces, float *packed, size_t groups,
+                                    size_t rows, size_t pitch);
+
 extern const ddp_gemm_form_t   DDP_ISA_NAME(bf16_gemm);
 extern const ddp_bf16_pieces_t DDP_ISA_NAME(bf16);
 #if VL == 16

@@ -1,7 +1,7 @@
 /* Forms of image and weights for the direct convolution; see conv_internal.h. */
 #include <string.h>
 
-#include "kernels/cpu/conv_internal.h"
+#include "kernels/cpu/bf16_internal.h"
 
 void DDP_ISA_NAME(conv_frame_clear)(const ddp_conv_frame_t *frame, float *framed)
 {
@@ -24,6 +24,56 @@ void DDP_ISA_NAME(conv_frame_copy)(const ddp_conv_frame_t *f, const float *image
             memcpy(to + x * f->pitch, from + x * f->c, f->c * sizeof(float));
         }
     }
+}
+
+void DDP_ISA_NAME(conv_frame_pair_channels)(const ddp_bf16_pieces_t *pieces, const ddp_conv_frame_t *f,
+                                            const float *image, float *framed)
+{
+    const bool   whole = f->c % 2 == 0; /* rows of pixels without gaps */
+    const size_t parts = whole ? 1 : f->w;
+    const size_t count = whole ? f->w * f->c : f->c;
+
+    for (size_t y = 0; y < f->h; y++) {
+        const float *from = image + y * f->w * f->c;
+        float       *to   = framed + (f->top + y) * conv_frame_row(f) + f->left * f->pitch;
+
+        for (size_t x = 0; x < parts; x++) {
+            pieces->pair_along(from + x * f->c, count, to + x * f->pitch);
+        }
+    }
+}
+
+void DDP_ISA_NAME(conv_frame_pair_images)(const ddp_bf16_pieces_t *pieces, const ddp_conv_frame_t *f,
+                                          const float *image, const float *next, float *framed)
+{
+    const bool   whole = f->c == f->pitch;
+    const size_t parts = whole ? 1 : f->w;
+    const size_t count = whole ? f->w * f->c : f->c;
+
+    for (size_t y = 0; y < f->h; y++) {
+        float *to = framed + (f->top + y) * conv_frame_row(f) + f->left * f->pitch;
+
+        for (size_t x = 0; x < parts; x++) {
+            const size_t at = (y * f->w + x) * f->c;
+
+            pieces->pair_across(image + at, next != NULL ? next + at : NULL, count, to + x * f->pitch);
+        }
+    }
+}
+
+size_t DDP_ISA_NAME(conv_pair_rows)(const ddp_bf16_pieces_t *pieces, float *packed, size_t groups,
+                                    size_t rows, size_t pitch)
+{
+    float *to = packed;
+
+    for (size_t g = 0; g < groups; g++) {
+        for (size_t r = 0; r < rows; r += 2, to += pitch) {
+            const float *from = packed + (g * rows + r) * pitch;
+
+            pieces->pair_across(from, r + 1 < rows ? from + pitch : NULL, pitch, to);
+        }
+    }
+    return (size_t)(to - packed);
 }
 
 void DDP_ISA_NAME(conv_pack_forward)(const ddp_conv2d_shape_t *s, const float *w, float *packed)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "kernels/ops.h"
+#include "tests/kernels/kernel_fixture.h"
 
 /** Each instruction set in float32 and in bfloat16; the last mode is AVX-512 in bfloat16 without the
  * instruction. */
@@ -22,19 +23,21 @@ static inline ddp_isa_t mode_isa(int mode)
     return mode < MODES - 1 ? (ddp_isa_t)(mode / 2) : DDP_ISA_AVX512;
 }
 
-/** Before a device is made; ends with mode_end(). */
-static inline ddp_precision_t mode_begin(int mode)
+/** A stream of a device for `mode`; NULL if this processor lacks its set. */
+static inline ddp_stream_t *mode_open(int mode, ddp_precision_t *precision_p)
 {
-    if (mode == MODES - 1) {
-        setenv("DDP_BF16", "emulate", 1);
-        return DDP_PRECISION_BF16;
-    }
-    return mode % 2 == 0 ? DDP_PRECISION_FLOAT32 : DDP_PRECISION_BF16;
-}
+    const bool    emulate = mode == MODES - 1;
+    ddp_stream_t *stream  = NULL;
 
-static inline void mode_end(void)
-{
+    *precision_p = emulate || mode % 2 == 1 ? DDP_PRECISION_BF16 : DDP_PRECISION_FLOAT32;
+    if (emulate) {
+        setenv("DDP_BF16", "emulate", 1);
+    }
+    if ((int)mode_isa(mode) < fixture_isas()) {
+        stream = fixture_open((int)mode_isa(mode));
+    }
     unsetenv("DDP_BF16");
+    return stream;
 }
 
 /** The nearest number with 8 significant bits, of two the even one; below 2^-126: 0. */

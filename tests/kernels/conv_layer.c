@@ -1,5 +1,7 @@
 #include "tests/kernels/conv_layer.h"
 
+#include "tests/kernels/bf16_test.h"
+
 void layer_open(layer_t *l, ddp_stream_t *stream, ddp_conv2d_shape_t shape)
 {
     ddp_assert_ok(ddp_conv2d_shape_fill(&shape));
@@ -11,6 +13,11 @@ void layer_open(layer_t *l, ddp_stream_t *stream, ddp_conv2d_shape_t shape)
     l->w       = fixture_random(l->w_count, 2, 1.0F);
     l->bias    = fixture_random(shape.out_c, 3, 1.0F);
     l->dy      = fixture_random(l->y_count, 4, 1.0F);
+    if (shape.precision != DDP_PRECISION_FLOAT32) {
+        bf16_nearest_all(l->x, l->x_count);
+        bf16_nearest_all(l->w, l->w_count);
+        bf16_nearest_all(l->dy, l->y_count);
+    }
     l->y       = fixture_new(l->y_count);
     l->dx      = fixture_new(l->x_count);
     l->dw      = fixture_new(l->w_count);

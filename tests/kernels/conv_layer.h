@@ -20,7 +20,7 @@ typedef struct layer {
     double y_size, dx_size, dw_size, db_size; /* sum of magnitudes of the largest element: for bounds */
 } layer_t;
 
-/** Random operands; results NaN, wanted results 0. */
+/** Random operands, with bf16 such that need no rounding; results NaN, wanted results 0. */
 void layer_open(layer_t *layer, ddp_stream_t *stream, ddp_conv2d_shape_t shape);
 void layer_close(layer_t *layer);
 

@@ -147,12 +147,11 @@ static void check_product(bench_t *bench, ddp_gemm_args_t args, size_t extra, si
 
 static bool open_mode(bench_t *bench, int mode, ddp_precision_t *precision)
 {
-    bool opened;
-
-    *precision = mode_begin(mode);
-    opened     = bench_open(bench, mode_isa(mode));
-    mode_end();
-    return opened;
+    bench->stream = mode_open(mode, precision);
+    if (bench->stream != NULL) {
+        bench->device = ddp_stream_device(bench->stream);
+    }
+    return bench->stream != NULL;
 }
 
 static void set_transposes(ddp_gemm_args_t *args, int kind)
