@@ -167,7 +167,10 @@ typedef struct ddp_step_result {
     bool        skipped;         /* nothing changed: not finite (nonfinite: skip), or the weights sum to 0 */
     const char *not_finite;      /* why it was skipped: "loss", the name of a tensor, or NULL; borrowed */
     int64_t     comm_ns;         /* time this rank spent in reduction and update work */
-    int64_t     exposed_comm_ns; /* from the end of its backward to the end of step_end */
+    int64_t     exposed_comm_ns; /* from the end of its backward to the end of its part of the step: what
+                                    backward did not hide of waiting, reducing and updating */
+    int     slowest_rank;        /* of this machine: whose gradients were the last to be final */
+    int64_t spread_ns;           /* by how much after the first rank's */
 } ddp_step_result_t;
 /**
  * DDP_ERR_NOT_FINITE on every rank: see ddp_nonfinite_t. DDP_ERR_REMOTE, DDP_ERR_TIMEOUT: the line names the
@@ -186,6 +189,17 @@ DDP_API ddp_status_t ddp_reducer_finish(ddp_reducer_t *reducer) DDP_NODISCARD;
  * that was skipped
  */
 DDP_API ddp_status_t ddp_reducer_grad_norm(ddp_reducer_t *reducer, double *norm_p) DDP_NODISCARD;
+
+/** What happened to a bucket in the last step, on this rank, from the end of its step_begin. */
+typedef struct ddp_bucket_times {
+    int64_t ready_ns;    /* this rank's gradients were final */
+    int64_t launched_ns; /* those of the machine's ranks were: the reduction of this rank's slice began */
+    int64_t done_ns;     /* its slice was summed over all machines, and updated unless clip_norm or nonfinite
+                            skip make updates wait for all buckets */
+} ddp_bucket_times_t;
+/** Local; after step_end. @return the number of buckets; at most `capacity` are written */
+DDP_API size_t ddp_reducer_bucket_times(const ddp_reducer_t *reducer, ddp_bucket_times_t *times,
+                                        size_t capacity);
 
 /** xxh128 of all parameters in name order (names and element bytes, no padding), hex in text[33]. After
  * _finish. Local. */

@@ -152,14 +152,16 @@ ddp_status_t ddp_reducer_bucket_work(void *args)
             return DDP_IN_PROGRESS;
         }
     }
-    start = ddp_clock_ns();
+    start               = ddp_clock_ns();
+    bucket->launched_ns = start;
     if (r->machines == 1) {
         reduce_here(r, bucket);
     } else {
         combine_nodes(r, bucket);
         DDP_TRY(ddp_reducer_wire_start(r, a->bucket));
     }
-    r->comm_ns += ddp_clock_ns() - start;
+    bucket->done_ns = ddp_clock_ns(); /* of several machines: not yet, see ddp_reducer_wire_work() */
+    r->comm_ns += bucket->done_ns - start;
 out:
     return status;
 }
@@ -189,6 +191,22 @@ static ddp_status_t second_phase(ddp_reducer_t *r)
     return DDP_OK;
 }
 
+/* The ranks of this machine have one clock, and their gradients are final by now. They keep what they wrote
+ * until the flag that is set next. */
+static void compare_ranks(ddp_reducer_t *r)
+{
+    const int first   = ddp_comm_machine_first(r->comm, r->machine);
+    int64_t   least   = r->final_ns[0];
+    int       slowest = 0;
+
+    for (int local = 1; local < r->local_size; local++) {
+        least   = r->final_ns[local] < least ? r->final_ns[local] : least;
+        slowest = r->final_ns[local] > r->final_ns[slowest] ? local : slowest;
+    }
+    r->slowest_rank = first + slowest;
+    r->spread_ns    = r->final_ns[slowest] - least;
+}
+
 ddp_status_t ddp_reducer_end_work(void *args)
 {
     ddp_status_t   status = DDP_OK;
@@ -198,6 +216,8 @@ ddp_status_t ddp_reducer_end_work(void *args)
         DDP_TRY(second_phase(r));
     }
     r->broken_of[r->local_rank] = r->broken;
+    compare_ranks(r);
+    r->end_ns = ddp_clock_ns();
     ddp_comm_flag_set(r->comm, &r->done_flag[r->local_rank], r->step);
 out:
     return status;

@@ -43,7 +43,8 @@ typedef struct ddp_bucket {
     size_t             slice_offset, slice_blocks; /* this rank's part */
     ddp_segment_t     *segments;                   /* borrowed from reducer->segments */
     size_t             n_segments;
-    bool               announced; /* this step's "ready" flag is set */
+    bool               announced;                      /* this step's "ready" flag is set */
+    int64_t            ready_ns, launched_ns, done_ns; /* of this step, see ddp_bucket_times_t; clock */
     ddp_wire_t         wire;
 } ddp_bucket_t;
 
@@ -124,6 +125,7 @@ struct ddp_reducer {
     uint8_t    *used_rank;    /* [local_size][n_tensors] */
     uint8_t    *used_others;  /* [n_tensors]: by ranks of other machines */
     double     *block_sumsq;  /* [total / DDP_BLOCK] */
+    int64_t    *final_ns;     /* [local_size]: when the rank's last gradients were final */
     size_t     *broken_of;    /* [local_size]: first tensor that was not finite in that rank's updates */
     float      *lr;           /* [1] written by rank 0 */
 
@@ -160,7 +162,9 @@ struct ddp_reducer {
     int                 sums_stage;
     bool                wants_norm; /* keep the sums of squares */
     size_t              broken;     /* first tensor that was not finite in this rank's updates */
-    int64_t             comm_ns, backward_end_ns;
+    int64_t             comm_ns, begin_ns, backward_end_ns, end_ns;
+    int                 slowest_rank;
+    int64_t             spread_ns;
 };
 
 /** Are all sums known before the first update? */

@@ -44,6 +44,7 @@ static void carve_all(ddp_reducer_t *r, carver_t *c)
     r->used_rank    = carve(c, local, r->params.n_tensors, DDP_ALIGNMENT);
     r->used_others  = carve(c, 1, r->params.n_tensors, DDP_ALIGNMENT);
     r->block_sumsq  = carve(c, r->total / DDP_BLOCK, sizeof(double), DDP_ALIGNMENT);
+    r->final_ns     = carve(c, local, sizeof(int64_t), DDP_ALIGNMENT);
     r->broken_of    = carve(c, local, sizeof(size_t), DDP_ALIGNMENT);
     r->values       = carve(c, 1, bytes, PAGE_BYTES);
     for (size_t s = 0; s < ddp_optim_slots(&r->params.optim); s++) {

@@ -47,12 +47,30 @@ out:
     return status;
 }
 
+/* In the order of the compute stream: what it did before is done. */
+static ddp_status_t ready_work(void *args)
+{
+    const ddp_bucket_args_t *a = args;
+    ddp_reducer_t           *r = a->reducer;
+
+    r->buckets[a->bucket].ready_ns = ddp_clock_ns();
+    r->final_ns[r->local_rank]     = r->buckets[a->bucket].ready_ns;
+    return DDP_OK;
+}
+
+static ddp_status_t backward_end_work(void *args)
+{
+    (*(ddp_reducer_t **)args)->backward_end_ns = ddp_clock_ns();
+    return DDP_OK;
+}
+
 static ddp_status_t launch_bucket(ddp_reducer_t *r, size_t b)
 {
     ddp_status_t      status = DDP_OK;
     ddp_bucket_args_t args   = {r, b};
 
     r->buckets[b].announced = false;
+    DDP_TRY(ddp_stream_submit(r->compute, "bucket is ready", ready_work, &args, sizeof(args)));
     DDP_TRY(order(r->reduce, r->compute, r->compute_point));
     DDP_TRY(ddp_stream_submit(r->reduce, "reduce bucket", ddp_reducer_bucket_work, &args, sizeof(args)));
     if (r->machines > 1) {
@@ -156,7 +174,8 @@ ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *r, const ddp_step_t *step)
     r->wants_norm      = step->grad_norm;
     r->broken          = DDP_NO_TENSOR;
     r->comm_ns         = 0;
-    r->backward_end_ns = ddp_clock_ns();
+    r->begin_ns        = ddp_clock_ns();
+    r->backward_end_ns = r->begin_ns;
     ddp_partition(r->params.micro_batches, (size_t)r->size, (size_t)r->rank, &r->first_leaf, &r->n_leaves);
     r->leaf        = r->first_leaf;
     r->leaves_left = r->first_leaf >= present                ? 0
@@ -283,7 +302,7 @@ ddp_status_t ddp_reducer_micro_end(ddp_reducer_t *r)
     r->leaf++;
     r->leaves_left--;
     if (r->leaves_left == 0) {
-        r->backward_end_ns = ddp_clock_ns();
+        DDP_TRY(ddp_stream_submit(r->compute, "end of backward", backward_end_work, &r, sizeof(r)));
         DDP_TRY(launch_end(r));
     }
 out:
@@ -315,7 +334,9 @@ ddp_status_t ddp_reducer_step_end(ddp_reducer_t *r, ddp_step_result_t *result_p)
         .skipped         = !r->sums.update,
         .not_finite      = ddp_reducer_not_finite(r),
         .comm_ns         = r->comm_ns,
-        .exposed_comm_ns = ddp_clock_ns() - r->backward_end_ns,
+        .exposed_comm_ns = r->end_ns > r->backward_end_ns ? r->end_ns - r->backward_end_ns : 0,
+        .slowest_rank    = r->slowest_rank,
+        .spread_ns       = r->spread_ns,
     };
     if (r->params.checksum_every > 0 && r->step % r->params.checksum_every == 0) {
         DDP_TRY(ddp_reducer_finish(r));
@@ -323,6 +344,18 @@ ddp_status_t ddp_reducer_step_end(ddp_reducer_t *r, ddp_step_result_t *result_p)
     }
 out:
     return status;
+}
+
+size_t ddp_reducer_bucket_times(const ddp_reducer_t *r, ddp_bucket_times_t *times, size_t capacity)
+{
+    for (size_t b = 0; b < r->n_buckets && b < capacity; b++) {
+        const ddp_bucket_t *bucket = &r->buckets[b];
+
+        times[b] = (ddp_bucket_times_t){.ready_ns    = bucket->ready_ns - r->begin_ns,
+                                        .launched_ns = bucket->launched_ns - r->begin_ns,
+                                        .done_ns     = bucket->done_ns - r->begin_ns};
+    }
+    return r->n_buckets;
 }
 
 ddp_status_t ddp_reducer_finish(ddp_reducer_t *r)

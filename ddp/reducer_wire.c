@@ -257,7 +257,8 @@ ddp_status_t ddp_reducer_wire_work(void *args)
     DDP_TRY(ddp_reducer_test(r, wire->requests, wire->request_peer, wire->n_requests, "totals", a->bucket));
     start = ddp_clock_ns();
     ddp_reducer_bucket_total(r, bucket);
-    r->comm_ns += ddp_clock_ns() - start;
+    bucket->done_ns = ddp_clock_ns();
+    r->comm_ns += bucket->done_ns - start;
 out:
     return status;
 }
