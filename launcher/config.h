@@ -59,6 +59,7 @@ typedef struct ddp_config {
         uint64_t epochs, steps, batch;
         uint64_t micro_batch; /* 0: not chosen yet */
         uint64_t seed, log_every, eval_every;
+        double   peak_gflops;
         int      nonfinite;                    /* ddp_nonfinite_t */
         int      recompute;                    /* ddp_recompute_t */
         char     freeze[DDP_CONFIG_TEXT_SIZE]; /* patterns, "a,b" */
@@ -84,6 +85,7 @@ typedef struct ddp_config {
         int      average;   /* ddp_average_t */
         double   timeout_s;
         uint64_t checksum_every;
+        bool     trace_buckets;
     } ddp;
 } ddp_config_t;
 

@@ -106,6 +106,8 @@ const ddp_key_t ddp_keys[] = {
     CHOICE(train, recompute, "none", "none|blocks", "model.kind=gpt2|resnet",
            "blocks: backward runs each block again instead of keeping what is inside: less memory, about a "
            "third more time, the same bits"),
+    REAL(train, peak_gflops, "0", 0, 1e9, "GFLOP/s", NULL,
+         "of one rank, what mfu in step events is a share of; 0: measured at start, by a matrix product"),
     CHOICE(train, nonfinite, "stop", "stop|skip", NULL,
            "a loss or gradient that is not finite ends the run, or its step changes nothing"),
     {"train", "freeze", KEY_WORDS, AT(train.freeze), "[]", 0, 0, false, false, NULL, "", NULL,
@@ -146,5 +148,7 @@ const ddp_key_t ddp_keys[] = {
          "a rank that makes no progress for so long ends the run"),
     COUNT(ddp, checksum_every, "0", 0, DDP_KEY_MANY, "steps", NULL,
           "between two checks that all machines hold the same weights; 0: never"),
+    {"ddp", "trace_buckets", KEY_BOOL, AT(ddp.trace_buckets), "false", 0, 0, false, false, NULL, "", NULL,
+     "step events tell when each bucket of the step was ready, launched and done on rank 0"},
 };
 const size_t ddp_keys_count = sizeof(ddp_keys) / sizeof(ddp_keys[0]);

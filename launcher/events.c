@@ -81,6 +81,8 @@ void ddp_event_start(ddp_run_t *run)
     add_plan(event, run);
     add(event, "micro_batches", (double)ddp_config_micro_batches(&run->config));
     add(event, "total_steps", (double)run->total_steps);
+    add(event, "sample_gflop", ddp_model_flops(run->model) / 1e9);
+    add(event, "peak_gflops", run->peak_gflops);
     add_digest(event, &run->config);
     config = event != NULL ? cJSON_AddObjectToObject(event, "config") : NULL;
     for (size_t i = 0; config != NULL && i < ddp_config_keys(); i++) {
@@ -89,6 +91,27 @@ void ddp_event_start(ddp_run_t *run)
         add_text(config, name, value);
     }
     ddp_metrics_write(run->metrics, event);
+}
+
+/* {"ready_ms": [...], "launched_ms": [...], "done_ms": [...]} of the last step; whole microseconds. */
+static void add_buckets(cJSON *event, const ddp_run_t *run)
+{
+    const size_t        n     = ddp_reducer_bucket_times(run->reducer, NULL, 0);
+    ddp_bucket_times_t *times = calloc(n, sizeof(*times));
+    cJSON *all      = event != NULL && times != NULL ? cJSON_AddObjectToObject(event, "bucket_times") : NULL;
+    cJSON *ready    = all != NULL ? cJSON_AddArrayToObject(all, "ready_ms") : NULL;
+    cJSON *launched = ready != NULL ? cJSON_AddArrayToObject(all, "launched_ms") : NULL;
+    cJSON *done     = launched != NULL ? cJSON_AddArrayToObject(all, "done_ms") : NULL;
+
+    if (times != NULL) {
+        ddp_reducer_bucket_times(run->reducer, times, n);
+    }
+    for (size_t b = 0; b < n && done != NULL; b++) {
+        cJSON_AddItemToArray(ready, cJSON_CreateNumber((double)(times[b].ready_ns / 1000) / 1e3));
+        cJSON_AddItemToArray(launched, cJSON_CreateNumber((double)(times[b].launched_ns / 1000) / 1e3));
+        cJSON_AddItemToArray(done, cJSON_CreateNumber((double)(times[b].done_ns / 1000) / 1e3));
+    }
+    free(times);
 }
 
 void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
@@ -109,7 +132,17 @@ void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
     }
     add(event, "exposed_comm_ms", report->exposed_comm_ms);
     add(event, "comm_ms", report->comm_ms);
+    add(event, "overlap", report->overlap);
     add(event, "data_wait_ms", report->data_wait_ms);
+    add(event, "gflops", report->gflops);
+    add(event, "mfu", report->mfu);
+    if (ddp_comm_size(run->comm) > 1) {
+        add(event, "slowest_rank", report->slowest_rank);
+        add(event, "spread_ms", report->spread_ms);
+    }
+    if (run->config.ddp.trace_buckets) {
+        add_buckets(event, run);
+    }
     if (report->skipped > 0) {
         add(event, "skipped", (double)report->skipped);
     }

@@ -104,6 +104,7 @@ typedef struct ddp_run {
 
     ddp_schedule_t schedule;
     uint64_t       steps_per_epoch, total_steps;
+    double         peak_gflops; /* of a rank: what a matrix product gets; 0: not known */
 } ddp_run_t;
 
 /**
@@ -163,8 +164,18 @@ typedef struct ddp_step_report {
     double   loss, lr, grad_norm; /* grad_norm NaN: not computed */
     double   step_ms, samples_per_s, exposed_comm_ms, comm_ms, data_wait_ms;
     double   tokens_per_s; /* 0: pictures */
-    uint64_t skipped;      /* steps since the last event that were not finite */
+    double   overlap;      /* share of reduction and update work that backward hid */
+    double   gflops, mfu;  /* of a rank: the model's operations a second, and their share of the peak */
+    int      slowest_rank; /* of the last step, as ddp_step_result_t */
+    double   spread_ms;
+    uint64_t skipped; /* steps since the last event that were not finite */
 } ddp_step_report_t;
+
+/** This rank's best GFLOP/s of a product of square matrices on run->compute while all ranks work; `rounds`
+ * are timed. Collective. */
+ddp_status_t ddp_peak_gemm(const ddp_run_t *run, size_t side, size_t rounds, double *gflops_p) DDP_NODISCARD;
+/** Fill run->peak_gflops, by measuring (some ms) unless train.peak_gflops says it. Collective. */
+ddp_status_t ddp_peak_find(ddp_run_t *run) DDP_NODISCARD;
 
 /** Lines of metrics.jsonl. Rank 0 only; no memory means no line. */
 void ddp_event_start(ddp_run_t *run);

@@ -150,6 +150,7 @@ ddp_status_t ddp_run_setup(ddp_run_t *run)
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(ddp_run_build(run));
+    DDP_TRY(ddp_peak_find(run));
     /* last, so that a set-up that fails leaves no empty folder */
     DDP_TRY(ddp_comm_agree(run->comm, create_folder(run)));
     say_start(run);

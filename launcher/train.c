@@ -128,6 +128,14 @@ static void say_step(ddp_run_t *run, const ddp_step_report_t *report)
             (double)(run->total_steps - report->step) * report->step_ms / 1e3);
 }
 
+/* What was done before the end of backward, of all reduction and update work. */
+static double overlap(const window_t *window)
+{
+    const double share = window->comm_ns > 0 ? 1 - (double)window->exposed_ns / (double)window->comm_ns : 0;
+
+    return share > 0 ? share : 0;
+}
+
 /* Rank 0, after every step: the bar, and every log_every steps (and at the first and last) an event. */
 static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
                  const ddp_step_result_t *result, window_t *window)
@@ -136,6 +144,7 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
     const double         passed = (double)(ddp_clock_ns() - window->start_ns);
     const double         n      = (double)window->steps;
     const double         rate   = (double)window->samples * 1e9 / passed;
+    const double         ranks  = ddp_comm_size(run->comm);
     ddp_progress_state_t drawn  = {.step          = done,
                                    .total_steps   = run->total_steps,
                                    .epoch         = range->epoch + 1,
@@ -154,11 +163,16 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
                                    .tokens_per_s    = rate * (double)run->data.context,
                                    .exposed_comm_ms = (double)window->exposed_ns / n / 1e6,
                                    .comm_ms         = (double)window->comm_ns / n / 1e6,
+                                   .overlap         = overlap(window),
+                                   .gflops          = rate * ddp_model_flops(run->model) / ranks / 1e9,
+                                   .slowest_rank    = result->slowest_rank,
+                                   .spread_ms       = (double)result->spread_ns / 1e6,
                                    .skipped         = window->skipped};
 
     ddp_progress_draw(&run->progress, &drawn);
     if (is_told(run, step)) {
         report.data_wait_ms = (double)(ddp_loader_wait_ns(run->loader) - window->wait_ns) / n / 1e6;
+        report.mfu          = run->peak_gflops > 0 ? report.gflops / run->peak_gflops : 0;
         say_step(run, &report);
         ddp_event_step(run, &report);
         window_open(run, window);

@@ -125,7 +125,8 @@ files()
     [ "$(grep -c '^{"event":"step",' run/metrics.jsonl)" -eq 4 ] || fail 'steps 1, 2, 4, 6 expected'
     [ "$(grep -c '^{"event":"eval",' run/metrics.jsonl)" -eq 2 ] || fail 'evaluation after steps 4 and 6 expected'
     grep '"event":"step"' run/metrics.jsonl >steps
-    for field in step epoch loss lr grad_norm step_ms samples_per_s exposed_comm_ms comm_ms data_wait_ms; do
+    for field in step epoch loss lr grad_norm step_ms samples_per_s exposed_comm_ms comm_ms overlap \
+        data_wait_ms gflops mfu slowest_rank spread_ms; do
         [ "$(grep -c "\"$field\":-\{0,1\}[0-9]" steps)" -eq 4 ] || fail "field $field is missing in step events"
     done
     for field in loss accuracy; do
@@ -407,6 +408,38 @@ ended()
     got=$?
     [ $got -ne 0 ] || fail 'success without one of the ranks'
     [ $(($(date +%s) - start)) -lt 30 ] || fail 'the end took more than 30 s'
+}
+
+# Value of a number in the events of a kind.
+number()
+{
+    grep "^{\"event\":\"$2\"" "$1" | sed "s/.*\"$3\":\([-0-9.e+]*\).*/\1/"
+}
+
+# Operations a second are those of the model, mfu is their share of a peak that was measured or told; stamps of
+# buckets only on demand.
+rates()
+{
+    ranks 2 0 $small --out measured
+    holds measured/metrics.jsonl '"peak_gflops":[0-9]*[1-9]'
+    grep -q '"bucket_times"' measured/metrics.jsonl && fail 'stamps that nobody asked for'
+    ranks 2 0 $small --set train.peak_gflops=50 --set ddp.trace_buckets=true --set ddp.bucket_cap_mb=0.001 \
+        --set ddp.tail_bucket_kb=0 --out told
+    holds told/metrics.jsonl '"peak_gflops":50,'
+    number told/metrics.jsonl step samples_per_s >rate
+    number told/metrics.jsonl step gflops >gflops
+    number told/metrics.jsonl step mfu >mfu
+    buckets=$(number told/metrics.jsonl start buckets)
+    paste rate gflops mfu | awk -v flop="$(number told/metrics.jsonl start sample_gflop)" '
+        function off(x, y) { return x < 0.999999 * y || x > 1.000001 * y }
+        { if (off($2, $1 * flop / 2) || off($3, $2 / 50)) exit 1 }' || fail 'gflops or mfu do not fit'
+    [ "$buckets" -gt 1 ] || fail 'one bucket tells no order'
+    for stamp in ready launched done; do
+        sed -n "s/.*\"${stamp}_ms\":\[\([^]]*\)\].*/\1/p" told/metrics.jsonl >stamps
+        [ "$(wc -l <stamps)" -eq "$(wc -l <rate)" ] || fail "${stamp}_ms is missing in step events"
+        awk -F, -v n="$buckets" '{ if (NF != n) exit 1; for (i = 2; i <= n; i++) if ($i < $(i - 1)) exit 1 }' stamps ||
+            fail "${stamp}_ms of $buckets buckets: $(cat stamps)"
+    done
 }
 
 # Not finite: the run stops with exit 1 and no weights, or skips and goes on.
