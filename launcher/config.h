@@ -62,6 +62,7 @@ typedef struct ddp_config {
         double   peak_gflops;
         int      nonfinite;                    /* ddp_nonfinite_t */
         int      recompute;                    /* ddp_recompute_t */
+        int      precision;                    /* ddp_precision_t */
         char     freeze[DDP_CONFIG_TEXT_SIZE]; /* patterns, "a,b" */
     } train;
     struct {

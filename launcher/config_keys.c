@@ -103,6 +103,9 @@ const ddp_key_t ddp_keys[] = {
           "between two step events and progress lines"),
     COUNT(train, eval_every, "0", 0, DDP_KEY_MANY, "steps", NULL,
           "between two evaluations on the test samples; 0: after each epoch"),
+    CHOICE(train, precision, "float32", "float32|bf16", NULL,
+           "bf16: products, convolutions and attention round what goes in to bfloat16 and add up in float32; "
+           "weights, sums, norms and loss stay float32. Fast with AVX-512-BF16, emulated without it"),
     CHOICE(train, recompute, "none", "none|blocks", "model.kind=gpt2|resnet",
            "blocks: backward runs each block again instead of keeping what is inside: less memory, about a "
            "third more time, the same bits"),

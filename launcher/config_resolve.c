@@ -93,6 +93,20 @@ out:
     return status;
 }
 
+/* Winograd's transforms lose the bits that bfloat16 has. */
+static ddp_status_t check_precision(const ddp_config_t *config)
+{
+    ddp_status_t status = DDP_OK;
+    char         conv[32];
+
+    value_of(config, "model", "conv", conv, sizeof(conv));
+    DDP_REQUIRE(config->train.precision == DDP_PRECISION_FLOAT32 || config->model.conv == DDP_CONV_AUTO ||
+                    config->model.conv == DDP_CONV_DIRECT,
+                DDP_ERR_CONFIG, "train.precision bf16 needs direct convolution, but model.conv is %s", conv);
+out:
+    return status;
+}
+
 static ddp_status_t choose_format(ddp_config_t *config)
 {
     ddp_tokens_format_t format = DDP_TOKENS_TEXT;
@@ -149,6 +163,7 @@ ddp_status_t ddp_config_resolve(ddp_config_t *config, bool fashion_mnist_found)
     DDP_TRY(choose_data(config, fashion_mnist_found));
     DDP_TRY(check_model_with_data(config));
     DDP_TRY(check_data(config));
+    DDP_TRY(check_precision(config));
     DDP_TRY(choose_format(config));
     DDP_TRY(fill_gpt2(config));
     if (config->train.micro_batch == 0) {

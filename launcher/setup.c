@@ -24,6 +24,7 @@ out:
 static void set_tape(const ddp_run_t *run, ddp_tape_t *tape)
 {
     ddp_tape_set_recompute(tape, run->config.train.recompute == DDP_RECOMPUTE_BLOCKS);
+    ddp_tape_set_precision(tape, (ddp_precision_t)run->config.train.precision);
 }
 
 static ddp_status_t create_trainer(ddp_run_t *run)
@@ -125,6 +126,11 @@ static void say_start(const ddp_run_t *run)
             model, ddp_params_elements(run->params), frozen, ddp_comm_size(run->comm),
             ddp_comm_size(run->comm) > 1 ? "s" : "", run->config.train.batch,
             ddp_config_micro_batches(&run->config), ddp_isa_name(run->isa));
+    if (run->config.train.precision == DDP_PRECISION_BF16 && !ddp_device_has_bf16(run->device)) {
+        ddp_log(
+            DDP_LOG_WARN,
+            "train.precision bf16 is emulated here, slower than float32: the processor has no AVX-512-BF16");
+    }
     ddp_log(DDP_LOG_INFO, "folder %s", run->folder);
     say_idle_cores(run);
 }

@@ -140,6 +140,39 @@ keys()
     says 'train.freeze leaves nothing to train'
 }
 
+# loss of the last evaluation
+test_loss()
+{
+    sed -n 's/.*"event":"eval".*"loss":\([^,]*\),.*/\1/p' runs/*/metrics.jsonl | tail -1
+}
+
+# Rounded products: other bits, but the same on any number of ranks, with the instruction and without; nearly the same
+# loss.
+bf16()
+{
+    pictures="--set data.kind=shapes --set data.samples=60 --set data.test_samples=40 --set train.batch=30
+        --set train.micro_batch=4 --set train.steps=3 --log error"
+    for arguments in "$small" "$pictures --set model.kind=cnn" "$pictures --set model.kind=resnet"; do
+        rm -rf runs
+        ranks 1 0 $arguments
+        exact=$(weights)
+        loss=$(test_loss)
+        rm -rf runs
+        ranks 1 0 $arguments --set train.precision=bf16
+        one=$(weights)
+        [ "$one" != "$exact" ] || fail "bf16 changes nothing: $arguments"
+        echo "$loss $(test_loss)" | awk '{ d = $1 - $2; exit !($2 > 0 && d < 0.05 && d > -0.05) }' ||
+            fail "loss $(test_loss) with bf16, $loss without: $arguments"
+        ranks 3 0 $arguments --set train.precision=bf16
+        same "np 3, $arguments"
+        DDP_BF16=emulate ranks 2 0 $arguments --set train.precision=bf16 --log warn
+        same "without the instruction, $arguments"
+        says 'bf16 is emulated here'
+    done
+    ranks 2 2 $pictures --set model.kind=cnn --set train.precision=bf16 --set model.conv=winograd2
+    says 'train.precision bf16 needs direct convolution, but model.conv is winograd2'
+}
+
 # What a run says and writes.
 files()
 {
