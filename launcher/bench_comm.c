@@ -18,15 +18,17 @@
 /* Set-up collectives go through one rank and are not for large data. */
 #define CONTROL_MOST ((size_t)1 << 20)
 
+#define MAX_OPS 8
+
 typedef struct bench {
     ddp_run_t        *run;
     int               rank, size;
-    float            *window;  /* this rank's part of shared memory, [most] */
-    float            *own;     /* private, [most] */
-    float            *mine;    /* private, [most]: what an all-gather sends */
-    double           *ns;      /* [rounds] */
-    uint64_t          wrong;   /* values, of all rounds of a size */
-    double            best_us; /* of the last size */
+    float            *window;            /* this rank's part of shared memory, [most] */
+    float            *own;               /* private, [most] */
+    float            *mine;              /* private, [most]: what an all-gather sends */
+    double           *ns;                /* [rounds] */
+    uint64_t          wrong;             /* values, of all rounds of a size */
+    double            best_gbs[MAX_OPS]; /* at the largest size */
     ddp_bench_table_t table;
 } bench_t;
 
@@ -128,6 +130,8 @@ static const op_t ops[] = {
     {"all-gather (set-up)", false, true, fill_part, run_allgather, expect_parts, factor_allgather},
 };
 #define N_OPS (sizeof(ops) / sizeof(ops[0]))
+_Static_assert(sizeof(ops) / sizeof(ops[0]) <= MAX_OPS, "a rate of each is kept");
+enum { OP_OWN = 0, OP_MPI = 2 }; /* positions in the table */
 
 enum { OP, BYTES, COUNT, TYPE, TIME, ALGBW, BUSBW, BEST, WRONG, N_COLUMNS };
 static const ddp_bench_column_t columns[N_COLUMNS] = {
@@ -146,6 +150,12 @@ enum { PEAK_KIND, PEAK_RATE, N_PEAK_COLUMNS };
 static const ddp_bench_column_t peak_columns[N_PEAK_COLUMNS] = {
     {"kind", "memory, all ranks at once", 42, DDP_BENCH_TEXT},
     {"gbs", "GB/s", 11, 3},
+};
+
+enum { RATIO_KIND, RATIO, N_RATIO_COLUMNS };
+static const ddp_bench_column_t ratio_columns[N_RATIO_COLUMNS] = {
+    {"kind", "rate, larger is better", 42, DDP_BENCH_TEXT},
+    {"ratio", "ratio", 11, 2},
 };
 
 static uint64_t count_wrong(const bench_t *bench, const op_t *op, float *x, size_t count)
@@ -221,7 +231,7 @@ static ddp_status_t one_size(bench_t *bench, const op_t *op, size_t bytes, uint6
     cell[BEST].number  = ddp_bench_least(bench->ns, rounds) / 1e3;
     cell[WRONG].number = (double)wrong;
     ddp_bench_row(&bench->table, cell);
-    bench->best_us = cell[BEST].number;
+    bench->best_gbs[op - ops] = cell[BYTES].number / cell[BEST].number / 1e3;
     *wrong_p += wrong;
 out:
     return status;
@@ -248,6 +258,24 @@ static void say_peak(const ddp_bench_table_t *table, const char *kind, double gb
     ddp_bench_row(table, cell);
 }
 
+/* An all-reduce over n ranks in shared memory reads n times its size and writes as much, at best at the rate
+ * of a += b, which moves 12 bytes an element. */
+static void say_ratios(const bench_t *bench, double add_gbs)
+{
+    const double      bound = add_gbs / (2.0 * bench->size);
+    ddp_bench_table_t table = bench->table;
+
+    table.event   = "ratio";
+    table.column  = ratio_columns;
+    table.columns = N_RATIO_COLUMNS;
+    ddp_bench_head(&table, "fastest all-reduce of the largest size");
+    ddp_bench_row(&table, (ddp_bench_cell_t[]){{.text = "all-reduce / what a += b allows"},
+                                               {.number = bench->best_gbs[OP_OWN] / bound}});
+    ddp_bench_row(&table,
+                  (ddp_bench_cell_t[]){{.text = "all-reduce / MPI_Allreduce"},
+                                       {.number = bench->best_gbs[OP_OWN] / bench->best_gbs[OP_MPI]}});
+}
+
 static ddp_status_t say_peaks(const bench_t *bench)
 {
     ddp_status_t      status = DDP_OK;
@@ -272,6 +300,7 @@ static ddp_status_t say_peaks(const bench_t *bench)
     say_peak(&table, "memcpy: read and written", sum.memcpy_gbs);
     say_peak(&table, "triad a = b + s c: 12 bytes an element", sum.triad_gbs);
     say_peak(&table, "add a += b: 12 bytes an element", sum.add_gbs);
+    say_ratios(bench, sum.add_gbs);
 out:
     free(all);
     return status;

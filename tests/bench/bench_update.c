@@ -1,14 +1,11 @@
 /*
- * Summing 25 MB over the ranks of one machine, and what an optimizer step costs with and without it.
+ * What an optimizer step of 25 MB costs on the ranks of one machine: an all-reduce, then AdamW on every rank,
+ * against the sum fused with AdamW of the own slice. `ddptrain bench comm` measures the all-reduce itself.
  *
- *     mpirun -np 2 build/bin/bench_allreduce [rounds]
+ *     mpirun -np 2 build/bin/bench_update [rounds]
  *
- * Every round runs all variants one after the other, so that a busy machine hurts them alike; a variant's
- * time is that of the slowest rank. Ratios are medians of the rounds' ratios. The bound: an all-reduce over P
- * ranks in shared memory reads P n and writes P n bytes, at best at the rate at which all ranks together run
- * a[i] += b[i] (12 bytes counted per element) over their own memory. Shared memory has small pages unless the
- * system gives it huge ones
- * (/sys/kernel/mm/transparent_hugepage/shmem_enabled), so bound and MPI are measured with both kinds.
+ * Every round runs both one after the other, so that a busy machine hurts them alike; a time is that of the
+ * slowest rank. The ratio is the median of the rounds' ratios.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -28,16 +25,7 @@
 #define MAX_ROUNDS 501
 #define MAX_RANKS  64
 
-typedef enum variant {
-    OWN = 0,
-    MPI_SMALL,
-    MPI_HUGE,
-    ADD_SMALL,
-    ADD_HUGE,
-    REPLICATED,
-    FUSED,
-    N_VARIANTS
-} variant_t;
+typedef enum variant { REPLICATED = 0, FUSED, N_VARIANTS } variant_t;
 
 typedef struct bench {
     ddp_comm_t        *comm;
@@ -47,8 +35,6 @@ typedef struct bench {
     ddp_optim_config_t config;
     uint64_t           step;
     float             *grads;      /* this rank's part of a window */
-    float             *sum[2];     /* for MPI, and `a`: small pages, huge pages */
-    float             *other[2];   /* `b` */
     float             *param[2];   /* [0] this rank's own copy, [1] the machine's */
     float             *slot[2][2]; /* the same of both moments */
 } bench_t;
@@ -66,13 +52,6 @@ static ddp_status_t meet(bench_t *bench)
     }
 out:
     return status;
-}
-
-static void add(float *restrict a, const float *restrict b, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        a[i] += b[i];
-    }
 }
 
 /* The parts of a window lie one after the other. */
@@ -137,41 +116,11 @@ out:
     return status;
 }
 
-static ddp_status_t run(bench_t *bench, variant_t variant)
-{
-    bench->step++;
-    switch (variant) {
-    case OWN:
-        return ddp_comm_allreduce_sum(bench->comm, bench->grads, COUNT);
-    case MPI_SMALL:
-    case MPI_HUGE:
-        MPI_Allreduce(MPI_IN_PLACE, bench->sum[variant - MPI_SMALL], (int)COUNT, MPI_FLOAT, MPI_SUM,
-                      MPI_COMM_WORLD);
-        return DDP_OK;
-    case ADD_SMALL:
-    case ADD_HUGE:
-        add(bench->sum[variant - ADD_SMALL], bench->other[variant - ADD_SMALL], COUNT);
-        return DDP_OK;
-    case REPLICATED:
-        return run_replicated(bench);
-    case FUSED:
-        return run_fused(bench);
-    default:
-        return ddp_fail(DDP_ERR_INVALID_ARG, "no such variant");
-    }
-}
-
 /* Numbers stay small: sums of sums of gradients would overflow. */
 static void refill(bench_t *bench)
 {
     for (size_t i = 0; i < COUNT; i++) {
         bench->grads[i] = 0.001F * (float)(i % 7);
-    }
-    for (int pages = 0; pages < 2; pages++) { /* pages never written would all be one page of zeros */
-        for (size_t i = 0; i < COUNT; i++) {
-            bench->sum[pages][i]   = 0.001F * (float)(i % 5);
-            bench->other[pages][i] = 0.001F;
-        }
     }
 }
 
@@ -184,7 +133,8 @@ static ddp_status_t measure(bench_t *bench, variant_t variant, double *ms_p)
     refill(bench);
     DDP_TRY(meet(bench));
     start = ddp_clock_ns();
-    DDP_TRY(run(bench, variant));
+    bench->step++;
+    DDP_TRY(variant == FUSED ? run_fused(bench) : run_replicated(bench));
     ms = (double)(ddp_clock_ns() - start) / 1e6;
     MPI_Allreduce(&ms, ms_p, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 out:
@@ -208,45 +158,17 @@ static double median(const double *values, int n)
     return sorted[n / 2];
 }
 
-static double median_ratio(double ms[][MAX_ROUNDS], variant_t above, variant_t below, int n)
+static void report(double ms[][MAX_ROUNDS], int n, int size)
 {
     double ratio[MAX_ROUNDS];
 
     for (int i = 0; i < n; i++) {
-        ratio[i] = ms[above][i] / ms[below][i];
+        ratio[i] = ms[REPLICATED][i] / ms[FUSED][i];
     }
-    return median(ratio, n);
-}
-
-static void report(double ms[][MAX_ROUNDS], int n, int size)
-{
-    static const char *const names[] = {"own all-reduce",
-                                        "MPI_Allreduce in place, small pages",
-                                        "MPI_Allreduce in place, huge pages",
-                                        "a += b on all ranks, small pages",
-                                        "a += b on all ranks, huge pages",
-                                        "all-reduce + AdamW on every rank",
-                                        "sum fused with AdamW of the own slice"};
-    const double             add_over_bound =
-        12.0 * size / (2.0 * size * (double)sizeof(float)); /* bytes counted / moved */
-
     printf("%.1f MB of float32, %d ranks, %d rounds\n", (double)BYTES / 1e6, size, n);
-    printf("%-40s %10s %10s\n", "what", "median ms", "GB/s");
-    for (int v = 0; v < N_VARIANTS; v++) {
-        const double time = median(ms[v], n);
-        const double rate = (v == ADD_SMALL || v == ADD_HUGE ? 3.0 * size : 1.0) * (double)BYTES / time / 1e6;
-
-        printf("%-40s %10.2f %10.2f\n", names[v], time, rate);
-    }
-    printf("%-40s %10.2f  wanted >= 0.85\n", "own all-reduce / bound, small pages",
-           median_ratio(ms, ADD_SMALL, OWN, n) / add_over_bound);
-    printf("%-40s %10.2f\n", "own all-reduce / bound, huge pages",
-           median_ratio(ms, ADD_HUGE, OWN, n) / add_over_bound);
-    printf("%-40s %10.2f  wanted >= 3\n", "own all-reduce / MPI, small pages",
-           median_ratio(ms, MPI_SMALL, OWN, n));
-    printf("%-40s %10.2f\n", "own all-reduce / MPI, huge pages", median_ratio(ms, MPI_HUGE, OWN, n));
-    printf("%-40s %10.2f  wanted >= 1.7\n", "fused / all-reduce + AdamW",
-           median_ratio(ms, REPLICATED, FUSED, n));
+    printf("all-reduce, then AdamW on every rank   %8.2f ms\n", median(ms[REPLICATED], n));
+    printf("sum fused with AdamW of the own slice  %8.2f ms\n", median(ms[FUSED], n));
+    printf("ratio                                  %8.2f  wanted >= 1.7\n", median(ratio, n));
 }
 
 static ddp_status_t acquire(ddp_status_t (*share)(ddp_comm_t *, const char *, size_t, void **),
@@ -277,11 +199,6 @@ static ddp_status_t set_up(bench_t *bench)
                             &memory));
     bench->flags = memory;
     DDP_TRY(acquire(ddp_comm_shared_each, bench->comm, &bench->grads));
-    bench->sum[0]   = malloc(BYTES); /* as any program has it */
-    bench->other[0] = malloc(BYTES);
-    DDP_REQUIRE(bench->sum[0] != NULL && bench->other[0] != NULL, DDP_ERR_NO_MEMORY, "no memory");
-    DDP_TRY(acquire(NULL, NULL, &bench->sum[1]));
-    DDP_TRY(acquire(NULL, NULL, &bench->other[1]));
     for (int which = 0; which < 2; which++) {
         ddp_status_t (*share)(ddp_comm_t *, const char *, size_t, void **) =
             which == 0 ? NULL : ddp_comm_shared;
@@ -321,13 +238,13 @@ int main(int argc, char **argv)
     ddp_status_t status   = DDP_OK;
 
     if (rounds < 1 || rounds > MAX_ROUNDS) {
-        fprintf(stderr, "bench_allreduce: rounds are 1 .. %d\n", MAX_ROUNDS);
+        fprintf(stderr, "bench_update: rounds are 1 .. %d\n", MAX_ROUNDS);
         return 2;
     }
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     status = run_all((int)rounds);
     if (status != DDP_OK) {
-        fprintf(stderr, "bench_allreduce: %s\n", ddp_error_line());
+        fprintf(stderr, "bench_update: %s\n", ddp_error_line());
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     MPI_Finalize();
