@@ -6,5 +6,5 @@
 
 ddp_status_t ddp_bench_sgemm(const ddp_run_t *run, double *gflops_p)
 {
-    return ddp_peak_gemm(run, SIDE, ddp_bench_peak_rounds(run, ROUNDS), gflops_p);
+    return ddp_peak_gemm(run, SIDE, ddp_bench_peak_rounds(run, ROUNDS), DDP_PRECISION_FLOAT32, gflops_p);
 }

@@ -110,7 +110,8 @@ const ddp_key_t ddp_keys[] = {
            "blocks: backward runs each block again instead of keeping what is inside: less memory, about a "
            "third more time, the same bits"),
     REAL(train, peak_gflops, "0", 0, 1e9, "GFLOP/s", NULL,
-         "of one rank, what mfu in step events is a share of; 0: measured at start, by a matrix product"),
+         "of one rank, what mfu in step events is a share of; 0: measured at start, by a matrix product "
+         "of train.precision"),
     CHOICE(train, nonfinite, "stop", "stop|skip", NULL,
            "a loss or gradient that is not finite ends the run, or its step changes nothing"),
     {"train", "freeze", KEY_WORDS, AT(train.freeze), "[]", 0, 0, false, false, NULL, "", NULL,

@@ -9,15 +9,22 @@
 #define START_SIDE   ((size_t)512)
 #define START_ROUNDS 4
 
-ddp_status_t ddp_peak_gemm(const ddp_run_t *run, size_t side, size_t rounds, double *gflops_p)
+ddp_status_t ddp_peak_gemm(const ddp_run_t *run, size_t side, size_t rounds, ddp_precision_t precision,
+                           double *gflops_p)
 {
     const ddp_allocator_t *memory  = ddp_device_allocator(run->device);
     const double           flop    = 2.0 * (double)side * (double)side * (double)side;
     ddp_status_t           status  = DDP_OK;
     void                  *block   = NULL;
     int64_t                best_ns = INT64_MAX;
-    ddp_gemm_args_t        gemm    = {
-                  .m = side, .n = side, .k = side, .alpha = 1.0F, .lda = side, .ldb = side, .ldc = side};
+    ddp_gemm_args_t        gemm    = {.m         = side,
+                                      .n         = side,
+                                      .k         = side,
+                                      .alpha     = 1.0F,
+                                      .lda       = side,
+                                      .ldb       = side,
+                                      .ldc       = side,
+                                      .precision = precision};
 
     status = memory->acquire(memory->ctx, "a matrix product", 3 * side * side * sizeof(float), &block);
     DDP_TRY(ddp_comm_agree(run->comm, status));
@@ -56,7 +63,8 @@ ddp_status_t ddp_peak_find(ddp_run_t *run)
         run->peak_gflops = run->config.train.peak_gflops;
         return DDP_OK;
     }
-    DDP_TRY(ddp_peak_gemm(run, START_SIDE, START_ROUNDS, &mine));
+    DDP_TRY(
+        ddp_peak_gemm(run, START_SIDE, START_ROUNDS, (ddp_precision_t)run->config.train.precision, &mine));
     all    = calloc((size_t)size, sizeof(*all));
     status = all != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for %d ranks", size);
     DDP_TRY(ddp_comm_agree(run->comm, status));

@@ -173,7 +173,8 @@ typedef struct ddp_step_report {
 
 /** This rank's best GFLOP/s of a product of square matrices on run->compute while all ranks work; `rounds`
  * are timed. Collective. */
-ddp_status_t ddp_peak_gemm(const ddp_run_t *run, size_t side, size_t rounds, double *gflops_p) DDP_NODISCARD;
+ddp_status_t ddp_peak_gemm(const ddp_run_t *run, size_t side, size_t rounds, ddp_precision_t precision,
+                           double *gflops_p) DDP_NODISCARD;
 /** Fill run->peak_gflops, by measuring (some ms) unless train.peak_gflops says it. Collective. */
 ddp_status_t ddp_peak_find(ddp_run_t *run) DDP_NODISCARD;
 
