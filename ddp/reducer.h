@@ -92,7 +92,10 @@ typedef struct ddp_bucket_info {
 typedef struct ddp_reducer_plan {
     size_t n_buckets;
     size_t arenas;       /* gradient arenas of this rank: its open subtrees and partial sums */
-    size_t shared_bytes; /* on its machine: parameters, moments, all gradient arenas, flags */
+    size_t shared_bytes; /* on its machine: the next three, and flags */
+    size_t parameter_bytes, moment_bytes;
+    size_t gradient_bytes; /* arenas of all ranks of the machine */
+    size_t wire_bytes;     /* of this rank: buffers for what other machines send */
 } ddp_reducer_plan_t;
 /**
  * @param [in]  size          ranks

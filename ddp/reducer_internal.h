@@ -209,6 +209,8 @@ ddp_status_t ddp_reducer_check_sums(const ddp_reducer_t *r);
 ddp_status_t ddp_reducer_check_updates(const ddp_reducer_t *r);
 
 /* reducer_wire.c */
+/** Floats that this rank receives for a bucket when every micro-batch is present. */
+size_t       ddp_reducer_wire_floats(const ddp_reducer_t *r, const ddp_bucket_range_t *range);
 ddp_status_t ddp_reducer_wire_create(ddp_reducer_t *r);
 void         ddp_reducer_wire_destroy(ddp_reducer_t *r);
 ddp_status_t ddp_reducer_wire_start(ddp_reducer_t *r, size_t bucket);

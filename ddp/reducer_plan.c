@@ -74,14 +74,74 @@ static void choose_machine(ddp_reducer_t *r)
 {
     const ddp_comm_t *comm = r->params.comm;
 
+    r->machines   = 1;
     r->local_size = r->size;
     r->local_rank = r->rank;
     for (int m = 0; comm != NULL && ddp_comm_size(comm) == r->size && m < ddp_comm_machines(comm); m++) {
         if (ddp_comm_machine_first(comm, m) <= r->rank) {
             r->local_rank = r->rank - ddp_comm_machine_first(comm, m);
             r->local_size = ddp_comm_machine_size(comm, m);
+            r->machine    = m;
+            r->machines   = ddp_comm_machines(comm);
+            r->comm       = r->params.comm;
         }
     }
+}
+
+/* The nodes that machine `m` sends in this step, appended at `at`; returns how many. */
+static size_t nodes_of_machine(const ddp_reducer_t *r, int m, uint32_t *level, uint32_t *index)
+{
+    const size_t V    = r->params.micro_batches;
+    const int    low  = ddp_comm_machine_first(r->comm, m);
+    const int    high = low + ddp_comm_machine_size(r->comm, m) - 1;
+    size_t       first;
+    size_t       last;
+    size_t       count;
+
+    ddp_partition(V, (size_t)r->size, (size_t)low, &first, &count);
+    ddp_partition(V, (size_t)r->size, (size_t)high, &last, &count);
+    last += count;
+    last = last > r->present ? r->present : last;
+    if (first >= last) {
+        return 0;
+    }
+    if (r->params.reduction == DDP_REDUCTION_FAST) {
+        *level = 0;
+        *index = (uint32_t)m;
+        return 1;
+    }
+    return ddp_tree_nodes(r->present, first, last - first, level, index);
+}
+
+/* What of the machine's window is for what, and what lies outside of it. */
+static ddp_status_t split_memory(ddp_reducer_t *r, const ddp_bucket_range_t *ranges, ddp_reducer_plan_t *plan)
+{
+    ddp_status_t status = DDP_OK;
+    const size_t bytes  = r->total * sizeof(float); /* measure() has seen that all of this fits */
+    uint32_t     level[DDP_MAX_NODES];
+    uint32_t     index[DDP_MAX_NODES];
+
+    plan->parameter_bytes = bytes;
+    plan->moment_bytes    = ddp_optim_slots(&r->params.optim) * bytes;
+    for (int i = 0; i < r->local_size; i++) {
+        plan->gradient_bytes += ddp_arenas_of(&r->params, r->size, r->rank - r->local_rank + i) * bytes;
+    }
+    if (r->machines == 1) {
+        return DDP_OK;
+    }
+    r->present       = r->params.micro_batches;
+    r->machine_nodes = calloc((size_t)r->machines, sizeof(*r->machine_nodes));
+    DDP_REQUIRE(r->machine_nodes != NULL, DDP_ERR_NO_MEMORY, "no memory for a plan of %d machines",
+                r->machines);
+    for (int m = 0; m < r->machines; m++) {
+        r->machine_nodes[m] = nodes_of_machine(r, m, level, index);
+    }
+    for (size_t b = 0; b < plan->n_buckets; b++) {
+        plan->wire_bytes += ddp_reducer_wire_floats(r, &ranges[b]) * sizeof(float);
+    }
+out:
+    free(r->machine_nodes);
+    return status;
 }
 
 ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int rank_of_plan,
@@ -110,6 +170,7 @@ ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int 
     r.n_buckets    = plan.n_buckets;
     r.two_phase    = ddp_reducer_is_two_phase(params);
     DDP_TRY(measure(&r, &plan.shared_bytes));
+    DDP_TRY(split_memory(&r, ranges, &plan));
     for (size_t b = 0; b < plan.n_buckets && b < capacity; b++) {
         buckets[b] = (ddp_bucket_info_t){ranges[b].offset, ranges[b].count, ranges[b].n};
     }
@@ -170,31 +231,6 @@ static void add_sources(ddp_reducer_t *r, int local)
         r->node_index[r->n_sources] = stack.node[i].index;
         r->n_sources++;
     }
-}
-
-/* The nodes that machine `m` sends in this step, appended at `at`; returns how many. */
-static size_t nodes_of_machine(const ddp_reducer_t *r, int m, uint32_t *level, uint32_t *index)
-{
-    const size_t V    = r->params.micro_batches;
-    const int    low  = ddp_comm_machine_first(r->comm, m);
-    const int    high = low + ddp_comm_machine_size(r->comm, m) - 1;
-    size_t       first;
-    size_t       last;
-    size_t       count;
-
-    ddp_partition(V, (size_t)r->size, (size_t)low, &first, &count);
-    ddp_partition(V, (size_t)r->size, (size_t)high, &last, &count);
-    last += count;
-    last = last > r->present ? r->present : last;
-    if (first >= last) {
-        return 0;
-    }
-    if (r->params.reduction == DDP_REDUCTION_FAST) {
-        *level = 0;
-        *index = (uint32_t)m;
-        return 1;
-    }
-    return ddp_tree_nodes(r->present, first, last - first, level, index);
 }
 
 /* fast: ((s0 + s1) + s2) ...; exact: the tree */

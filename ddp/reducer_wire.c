@@ -64,6 +64,25 @@ static size_t most_nodes(const ddp_reducer_t *r, int m)
     return r->machine_nodes[m] > 0 ? r->machine_nodes[m] : 1;
 }
 
+/* The blocks of a bucket that this rank sums for all machines. */
+static range_t home_of(const ddp_reducer_t *r, const ddp_bucket_range_t *range)
+{
+    const size_t blocks = range->count / DDP_BLOCK;
+
+    return overlap(cut(blocks, r->local_size, r->local_rank), cut(blocks, r->machines, r->machine));
+}
+
+size_t ddp_reducer_wire_floats(const ddp_reducer_t *r, const ddp_bucket_range_t *range)
+{
+    const range_t home   = home_of(r, range);
+    size_t        others = 0;
+
+    for (int m = 0; m < r->machines; m++) {
+        others += m == r->machine ? 0 : most_nodes(r, m);
+    }
+    return others * (home.end - home.first) * DDP_BLOCK;
+}
+
 static ddp_status_t plan_bucket(ddp_reducer_t *r, ddp_bucket_t *bucket)
 {
     ddp_status_t              status = DDP_OK;
@@ -71,9 +90,8 @@ static ddp_status_t plan_bucket(ddp_reducer_t *r, ddp_bucket_t *bucket)
     const ddp_bucket_range_t *range  = &bucket->range;
     const size_t              blocks = range->count / DDP_BLOCK;
     const range_t             slice  = cut(blocks, r->local_size, r->local_rank);
-    const range_t             home   = overlap(slice, cut(blocks, r->machines, r->machine));
+    const range_t             home   = home_of(r, range);
     size_t                    most   = 1;
-    size_t                    others = 0;
     int                       count  = 0;
 
     DDP_TRY(ddp_to_int(range->count, "floats in a bucket", &count));
@@ -90,13 +108,12 @@ static ddp_status_t plan_bucket(ddp_reducer_t *r, ddp_bucket_t *bucket)
         wire->n_away +=
             list_parts(r, range, m, overlap(slice, cut(blocks, r->machines, m)), wire->away + wire->n_away);
         wire->n_home += list_parts(r, range, m, home, wire->home + wire->n_home);
-        others += most_nodes(r, m);
         most = most_nodes(r, m) > most ? most_nodes(r, m) : most;
     }
     most               = most_nodes(r, r->machine) > most ? most_nodes(r, r->machine) : most;
     wire->requests     = calloc((wire->n_away + wire->n_home) * most + 1, sizeof(MPI_Request));
     wire->request_peer = calloc((wire->n_away + wire->n_home) * most + 1, sizeof(int));
-    wire->received     = calloc(others * wire->home_blocks * DDP_BLOCK + 1, sizeof(float));
+    wire->received     = calloc(ddp_reducer_wire_floats(r, range) + 1, sizeof(float));
     DDP_REQUIRE(wire->requests != NULL && wire->request_peer != NULL && wire->received != NULL,
                 DDP_ERR_NO_MEMORY, "no memory for partial sums of other machines");
 out:

@@ -37,7 +37,6 @@ typedef struct slot {
 struct ddp_loader {
     ddp_loader_params_t params;
     size_t              samples;
-    size_t              x_bytes, y_bytes; /* of a sample */
     slot_t         *slots;   /* owned, [depth]; micro-batch number i (of this rank) lies in slot i % depth */
     void           *memory;  /* owned: x, y and index of all slots */
     pthread_t      *threads; /* owned, [params.threads] */
@@ -180,6 +179,49 @@ static size_t aligned(size_t bytes)
     return (bytes + DDP_ALIGNMENT - 1) / DDP_ALIGNMENT * DDP_ALIGNMENT;
 }
 
+/* How the memory of a slot is cut, for the largest micro-batch. */
+typedef struct layout {
+    size_t samples;          /* of the data */
+    size_t x_bytes, y_bytes; /* of a slot */
+    size_t slot_bytes, total_bytes;
+} layout_t;
+
+static ddp_status_t make_layout(const ddp_loader_params_t *params, layout_t *layout)
+{
+    ddp_status_t              status = DDP_OK;
+    const ddp_dataset_info_t *info   = params->tokens == NULL ? ddp_dataset_info(params->dataset) : NULL;
+    size_t                    x_bytes, y_bytes; /* of a sample */
+    size_t                    first, rows;
+
+    if (params->tokens != NULL) {
+        layout->samples = ddp_tokens_info(params->tokens)->sequences;
+        x_bytes         = ddp_tokens_info(params->tokens)->context * sizeof(int32_t);
+        y_bytes         = x_bytes;
+    } else {
+        layout->samples = info->samples;
+        x_bytes         = info->height * info->width * info->channels * sizeof(float);
+        y_bytes         = sizeof(int32_t);
+    }
+    ddp_partition(params->batch < layout->samples ? params->batch : layout->samples, params->micro_batches, 0,
+                  &first, &rows); /* part 0 is the largest */
+    DDP_TRY(ddp_mul_size(rows, x_bytes, "samples of a micro-batch", &layout->x_bytes));
+    DDP_TRY(ddp_mul_size(rows, y_bytes, "samples of a micro-batch", &layout->y_bytes));
+    layout->x_bytes    = aligned(layout->x_bytes);
+    layout->y_bytes    = aligned(layout->y_bytes);
+    layout->slot_bytes = layout->x_bytes + layout->y_bytes + aligned(rows * sizeof(size_t));
+    DDP_TRY(
+        ddp_mul_size(layout->slot_bytes, params->depth, "prefetched micro-batches", &layout->total_bytes));
+out:
+    return status;
+}
+
+size_t ddp_loader_bytes(const ddp_loader_params_t *params)
+{
+    layout_t layout;
+
+    return make_layout(params, &layout) == DDP_OK ? layout.total_bytes : SIZE_MAX;
+}
+
 /* One piece of memory, cut into the slots' x, y and index. */
 static ddp_status_t create_slots(ddp_loader_t *loader)
 {
@@ -187,32 +229,22 @@ static ddp_status_t create_slots(ddp_loader_t *loader)
     const bool             is_tokens = loader->params.tokens != NULL;
     ddp_status_t           status    = DDP_OK;
     const size_t           depth     = loader->params.depth;
-    const size_t batch = loader->params.batch < loader->samples ? loader->params.batch : loader->samples;
-    size_t       rows;
-    size_t       first;
-    size_t       x_bytes;
-    size_t       y_bytes;
-    size_t       slot_bytes;
-    size_t       total_bytes;
-    char        *memory;
+    layout_t               layout;
+    char                  *memory;
 
-    ddp_partition(batch, loader->params.micro_batches, 0, &first, &rows); /* part 0 is the largest */
-    DDP_TRY(ddp_mul_size(rows, loader->x_bytes, "samples of a micro-batch", &x_bytes));
-    DDP_TRY(ddp_mul_size(rows, loader->y_bytes, "samples of a micro-batch", &y_bytes));
-    x_bytes    = aligned(x_bytes);
-    y_bytes    = aligned(y_bytes);
-    slot_bytes = x_bytes + y_bytes + aligned(rows * sizeof(size_t));
-    DDP_TRY(ddp_mul_size(slot_bytes, depth, "prefetched micro-batches", &total_bytes));
-    DDP_TRY(allocator->acquire(allocator->ctx, "prefetched micro-batches", total_bytes, &loader->memory));
+    DDP_TRY(make_layout(&loader->params, &layout));
+    loader->samples = layout.samples;
+    DDP_TRY(
+        allocator->acquire(allocator->ctx, "prefetched micro-batches", layout.total_bytes, &loader->memory));
     loader->slots = calloc(depth, sizeof(*loader->slots));
     DDP_REQUIRE(loader->slots != NULL, DDP_ERR_NO_MEMORY, "no memory for %zu loader slots", depth);
     memory = loader->memory;
-    for (size_t i = 0; i < depth; i++, memory += slot_bytes) {
+    for (size_t i = 0; i < depth; i++, memory += layout.slot_bytes) {
         slot_t *slot = &loader->slots[i];
 
         slot->x             = memory;
-        slot->y             = (int32_t *)(void *)(memory + x_bytes);
-        slot->index         = (size_t *)(void *)(memory + x_bytes + y_bytes);
+        slot->y             = (int32_t *)(void *)(memory + layout.x_bytes);
+        slot->index         = (size_t *)(void *)(memory + layout.x_bytes + layout.y_bytes);
         slot->micro.images  = is_tokens ? NULL : slot->x;
         slot->micro.labels  = is_tokens ? NULL : slot->y;
         slot->micro.inputs  = is_tokens ? slot->x : NULL;
@@ -259,24 +291,6 @@ out:
     return status;
 }
 
-static ddp_status_t take_data(ddp_loader_t *loader)
-{
-    const ddp_loader_params_t *params = &loader->params;
-    const ddp_dataset_info_t  *info;
-
-    if (params->tokens != NULL) {
-        loader->samples = ddp_tokens_info(params->tokens)->sequences;
-        loader->x_bytes = ddp_tokens_info(params->tokens)->context * sizeof(int32_t);
-        loader->y_bytes = loader->x_bytes;
-        return DDP_OK;
-    }
-    info            = ddp_dataset_info(params->dataset);
-    loader->samples = info->samples;
-    loader->x_bytes = info->height * info->width * info->channels * sizeof(float);
-    loader->y_bytes = sizeof(int32_t);
-    return ddp_augment_check(params->augment, info);
-}
-
 ddp_status_t ddp_loader_create(const ddp_loader_params_t *params, ddp_loader_t **loader_p)
 {
     ddp_status_t  status = DDP_OK;
@@ -288,7 +302,9 @@ ddp_status_t ddp_loader_create(const ddp_loader_params_t *params, ddp_loader_t *
     loader->params               = *params;
     loader->next_job.step        = params->first_step;
     loader->next_job.micro_batch = params->first_micro;
-    DDP_TRY(take_data(loader));
+    if (params->dataset != NULL) {
+        DDP_TRY(ddp_augment_check(params->augment, ddp_dataset_info(params->dataset)));
+    }
     DDP_TRY(create_slots(loader));
     DDP_TRY(create_lock(loader));
     if (params->threads > 0) {

@@ -52,6 +52,8 @@ typedef struct ddp_micro_batch {
     const int32_t *targets; /* [n, context]: the token behind each input */
 } ddp_micro_batch_t;
 
+/** Bytes that a loader made with these parameters takes; those of the data set need not be loaded yet. */
+DDP_API size_t ddp_loader_bytes(const ddp_loader_params_t *params);
 /** Starts the threads. All memory is taken here. */
 DDP_API ddp_status_t ddp_loader_create(const ddp_loader_params_t *params,
                                        ddp_loader_t             **loader_p) DDP_NODISCARD;

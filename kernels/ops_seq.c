@@ -177,6 +177,15 @@ out:
     return status;
 }
 
+size_t ddp_kernel_scratch_bytes(const ddp_device_t *device, size_t vocab)
+{
+    const ddp_cpu_kernels_t *kernels = ddp_cpu_kernels(ddp_device_isa(device));
+    const size_t             gemm    = kernels->gemm_scratch_bytes();
+    const size_t             head    = vocab > 0 ? kernels->head_scratch_bytes(vocab) : 0;
+
+    return head == 0 ? gemm : gemm + (head > gemm ? head : gemm); /* the head calls products */
+}
+
 ddp_status_t ddp_op_normal(ddp_stream_t *stream, const ddp_normal_args_t *args)
 {
     ddp_status_t status = DDP_OK;

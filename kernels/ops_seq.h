@@ -120,6 +120,12 @@ typedef struct ddp_head_cross_entropy_args {
 DDP_API ddp_status_t ddp_op_head_cross_entropy(ddp_stream_t                        *stream,
                                                const ddp_head_cross_entropy_args_t *args) DDP_NODISCARD;
 
+/**
+ * What kernels take for themselves at most, and keep: products, and a head of `vocab` words; 0: none. Small
+ * things are not counted.
+ */
+DDP_API size_t ddp_kernel_scratch_bytes(const ddp_device_t *device, size_t vocab);
+
 /** y[i] normal with mean 0 and standard deviation `std`, a pure function of (key, i); Box and Muller 1958. */
 typedef struct ddp_normal_args {
     float        *y;

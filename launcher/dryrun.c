@@ -7,7 +7,6 @@
 #include "launcher/run.h"
 
 #define MAX_LAYERS 128
-#define MIB        1048576.0
 
 static void shape_text(const ddp_layer_info_t *layer, char *text, size_t size)
 {
@@ -19,23 +18,15 @@ static void shape_text(const ddp_layer_info_t *layer, char *text, size_t size)
     }
 }
 
-/* @return floats of all layers' outputs for one sample */
-static size_t print_model(const ddp_run_t *run)
+static void print_model(const ddp_run_t *run)
 {
     ddp_layer_info_t layers[MAX_LAYERS];
-    const size_t     all    = ddp_model_layers(run->model, layers, MAX_LAYERS);
-    const size_t     n      = all < MAX_LAYERS ? all : MAX_LAYERS;
-    size_t           floats = 0;
+    const size_t     all = ddp_model_layers(run->model, layers, MAX_LAYERS);
+    const size_t     n   = all < MAX_LAYERS ? all : MAX_LAYERS;
     char             shape[64];
 
     printf("\n# model\n%-12s %-32s %-18s %12s\n", "layer", "kind", "output", "parameters");
     for (size_t i = 0; i < n; i++) {
-        size_t count = 1;
-
-        for (size_t d = 0; d < layers[i].ndim; d++) {
-            count *= layers[i].shape[d];
-        }
-        floats += count;
         shape_text(&layers[i], shape, sizeof(shape));
         printf("%-12s %-32s %-18s %12zu\n", layers[i].name, layers[i].kind, shape, layers[i].parameters);
     }
@@ -43,7 +34,6 @@ static size_t print_model(const ddp_run_t *run)
     if (run->frozen > 0) {
         printf("%-12s %-32s %-18s %12zu\n", "frozen", "", "", run->frozen);
     }
-    return floats;
 }
 
 static void print_run(const ddp_run_t *run)
@@ -65,18 +55,19 @@ static void print_run(const ddp_run_t *run)
            ddp_config_micro_batches(&run->config));
 }
 
-static ddp_status_t print_buckets(const ddp_run_t *run, ddp_reducer_plan_t *plan)
+static ddp_status_t print_buckets(const ddp_run_t *run)
 {
     ddp_status_t               status  = DDP_OK;
     const ddp_reducer_params_t params  = ddp_run_reducer_params(run);
     const size_t               n       = ddp_params_count(run->params);
     ddp_bucket_info_t         *buckets = calloc(n, sizeof(*buckets));
+    ddp_reducer_plan_t         plan;
 
     DDP_REQUIRE(buckets != NULL, DDP_ERR_NO_MEMORY, "no memory for %zu buckets", n);
-    DDP_TRY(ddp_reducer_plan(&params, ddp_comm_size(run->comm), 0, plan, buckets, n));
+    DDP_TRY(ddp_reducer_plan(&params, ddp_comm_size(run->comm), 0, &plan, buckets, n));
     printf("\n# buckets, in the order in which they are reduced\n%-8s %8s %12s\n", "bucket", "tensors",
            "KiB");
-    for (size_t i = 0; i < plan->n_buckets && i < n; i++) {
+    for (size_t i = 0; i < plan.n_buckets && i < n; i++) {
         printf("%-8zu %8zu %12.1f\n", i, buckets[i].n_tensors,
                (double)buckets[i].count * sizeof(float) / 1024);
     }
@@ -85,43 +76,19 @@ out:
     return status;
 }
 
-/* An estimate: what a person needs to know is whether it fits. */
-static void print_memory(const ddp_run_t *run, const ddp_reducer_plan_t *plan, size_t layer_floats)
-{
-    const size_t micro       = (size_t)run->config.train.micro_batch;
-    const size_t rows        = micro > DDP_EVAL_CHUNK ? micro : DDP_EVAL_CHUNK;
-    const size_t ranks       = (size_t)ddp_comm_size(run->comm);
-    const size_t held        = (ddp_config_micro_batches(&run->config) + ranks - 1) / ranks + 4;
-    const size_t local       = (size_t)ddp_comm_local_size(run->comm);
-    const double shared      = (double)plan->shared_bytes / MIB;
-    const double data        = (double)run->data.memory_bytes / MIB;
-    const double activations = 2.0 * (double)(layer_floats * rows * sizeof(float)) / MIB;
-    const double loader      = (double)((held * micro + DDP_EVAL_CHUNK) * run->data.sample_bytes) / MIB;
-
-    printf("\n# memory of one machine with %zu ranks, MiB, without the program and MPI itself\n", local);
-    printf("%-44s %10.1f\n", "parameters, moments and gradients, shared", shared);
-    printf("  %zu gradient arenas in rank 0\n", plan->arenas);
-    printf("%-44s %10.1f\n", "data, shared", data);
-    printf("%-44s %10.1f\n", "activations, about, all ranks", activations * (double)local);
-    printf("%-44s %10.1f\n", "samples on their way, all ranks", loader * (double)local);
-    printf("%-44s %10.1f\n", "total", shared + data + (activations + loader) * (double)local);
-}
-
 ddp_status_t ddp_run_dry(ddp_run_t *run)
 {
-    ddp_status_t       status = DDP_OK;
-    ddp_reducer_plan_t plan   = {0};
-    char              *yaml   = NULL;
-    size_t             floats;
+    ddp_status_t status = DDP_OK;
+    char        *yaml   = NULL;
 
     if (ddp_comm_rank(run->comm) == 0) {
         yaml = ddp_config_dump(&run->config);
         DDP_REQUIRE(yaml != NULL, DDP_ERR_NO_MEMORY, "no memory for the configuration");
         printf("# configuration\n%s", yaml);
         print_run(run);
-        floats = print_model(run);
-        DDP_TRY(print_buckets(run, &plan));
-        print_memory(run, &plan, floats);
+        print_model(run);
+        DDP_TRY(print_buckets(run));
+        ddp_memory_print(run);
         DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", strerror(errno));
     }
 out:

@@ -8,13 +8,30 @@
 #include "base/error.h"
 #include "launcher/run.h"
 
-/* Samples of a chunk. */
-static size_t chunk_rows(const ddp_run_t *run)
+size_t ddp_eval_rows(const ddp_run_t *run)
 {
     const size_t context = run->data.context;
     const size_t rows    = context > 0 ? DDP_EVAL_TOKENS / context : DDP_EVAL_CHUNK;
 
     return rows < 1 ? 1 : rows < DDP_EVAL_CHUNK ? rows : DDP_EVAL_CHUNK;
+}
+
+/* Of a sample: a label, or as many targets as it has tokens. */
+static size_t label_bytes(const ddp_run_t *run)
+{
+    return (run->data.context > 0 ? run->data.context : 1) * sizeof(int32_t);
+}
+
+size_t ddp_eval_bytes(const ddp_run_t *run)
+{
+    const size_t rows   = ddp_eval_rows(run);
+    const size_t size   = (size_t)ddp_comm_size(run->comm);
+    const size_t chunks = (run->data.test_samples + rows - 1) / rows;
+    size_t       first;
+    size_t       most;
+
+    ddp_partition(chunks, size, 0, &first, &most);
+    return rows * (run->data.sample_bytes + label_bytes(run)) + most * (size + 1) * sizeof(ddp_loss_stats_t);
 }
 
 ddp_status_t ddp_eval_create(ddp_run_t *run)
@@ -23,15 +40,14 @@ ddp_status_t ddp_eval_create(ddp_run_t *run)
     ddp_eval_t            *eval   = &run->eval;
     const ddp_allocator_t *memory = ddp_allocator_private();
     const size_t           size   = (size_t)ddp_comm_size(run->comm);
-    const size_t           labels = run->data.context > 0 ? run->data.context : 1;
     size_t                 first  = 0;
 
-    eval->rows   = chunk_rows(run);
+    eval->rows   = ddp_eval_rows(run);
     eval->chunks = (run->data.test_samples + eval->rows - 1) / eval->rows;
     ddp_partition(eval->chunks, size, (size_t)ddp_comm_rank(run->comm), &eval->first, &eval->count);
     ddp_partition(eval->chunks, size, 0, &first, &eval->most);
     DDP_TRY(memory->acquire(memory->ctx, "evaluation", eval->rows * run->data.sample_bytes, &eval->x));
-    eval->y    = calloc(eval->rows * labels, sizeof(*eval->y));
+    eval->y    = calloc(eval->rows, label_bytes(run));
     eval->mine = calloc(eval->most, sizeof(*eval->mine));
     eval->all  = calloc(eval->most * size, sizeof(*eval->all));
     DDP_REQUIRE(eval->y != NULL && eval->mine != NULL && eval->all != NULL, DDP_ERR_NO_MEMORY,
@@ -51,34 +67,6 @@ void ddp_eval_destroy(ddp_eval_t *eval)
     memset(eval, 0, sizeof(*eval));
 }
 
-static ddp_status_t forward_pictures(ddp_run_t *run, const size_t *index, size_t n,
-                                     ddp_loss_stats_t **stats_p)
-{
-    ddp_status_t              status   = DDP_OK;
-    const ddp_dataset_info_t *info     = ddp_dataset_info(run->test);
-    const size_t              shape[4] = {n, info->height, info->width, info->channels};
-    ddp_tensor_t             *x        = NULL;
-    ddp_tensor_t             *logits   = NULL;
-
-    ddp_dataset_fetch(run->test, index, n, run->eval.x, run->eval.y);
-    DDP_TRY(ddp_tape_input(run->tape, run->eval.x, 4, shape, &x));
-    DDP_TRY(ddp_model_forward(run->model, run->tape, x, &logits));
-    DDP_TRY(ddp_nn_cross_entropy(run->tape, logits, run->eval.y, NULL, DDP_RUN_NO_LABEL, stats_p));
-out:
-    return status;
-}
-
-static ddp_status_t forward_tokens(ddp_run_t *run, const size_t *index, size_t n, ddp_loss_stats_t **stats_p)
-{
-    ddp_status_t status = DDP_OK;
-
-    DDP_TRY(ddp_tokens_fetch(run->test_tokens, index, n, run->eval.x, run->eval.y));
-    DDP_TRY(ddp_model_forward_tokens(run->model, run->tape, run->eval.x, run->eval.y, n, run->data.context,
-                                     stats_p));
-out:
-    return status;
-}
-
 static ddp_status_t run_chunk(ddp_run_t *run, size_t chunk, ddp_loss_stats_t *sums_p)
 {
     ddp_status_t           status = DDP_OK;
@@ -92,9 +80,13 @@ static ddp_status_t run_chunk(ddp_run_t *run, size_t chunk, ddp_loss_stats_t *su
     for (size_t i = 0; i < n; i++) {
         index[i] = first + i;
     }
+    if (run->test != NULL) {
+        ddp_dataset_fetch(run->test, index, n, run->eval.x, run->eval.y);
+    } else {
+        DDP_TRY(ddp_tokens_fetch(run->test_tokens, index, n, run->eval.x, run->eval.y));
+    }
     DDP_TRY(ddp_tape_begin(run->tape, &begin));
-    DDP_TRY(run->test != NULL ? forward_pictures(run, index, n, &stats)
-                              : forward_tokens(run, index, n, &stats));
+    DDP_TRY(ddp_run_loss(run, run->model, run->tape, run->eval.x, run->eval.y, n, &stats));
     /* the next chunk overwrites x, y and stats */
     DDP_TRY(ddp_stream_synchronize(run->compute, -1));
     *sums_p = *stats;

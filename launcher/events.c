@@ -51,6 +51,27 @@ static void add_plan(cJSON *event, const ddp_run_t *run)
     add(event, "shared_bytes", (double)plan.shared_bytes);
 }
 
+/* What was planned for rank 0 and its machine. */
+static void add_memory(cJSON *event, const ddp_run_memory_t *memory)
+{
+    cJSON *object = event != NULL ? cJSON_AddObjectToObject(event, "memory_bytes") : NULL;
+
+    add(object, "parameters", (double)memory->parameters);
+    add(object, "moments", (double)memory->moments);
+    add(object, "gradients", (double)memory->gradients);
+    add(object, "tables", (double)memory->tables);
+    add(object, "data", (double)memory->data);
+    add(object, "activations", (double)memory->tape.activations);
+    add(object, "scratch", (double)(memory->tape.scratch + memory->kernels));
+    add(object, "records", (double)memory->tape.nodes);
+    add(object, "loader", (double)memory->loader);
+    add(object, "evaluation", (double)memory->evaluation);
+    add(object, "wire", (double)memory->wire);
+    add(object, "shared", (double)memory->shared);
+    add(object, "rank", (double)memory->own);
+    add(object, "machine", (double)memory->machine);
+}
+
 void ddp_event_start(ddp_run_t *run)
 {
     cJSON *event = ddp_metrics_event("start");
@@ -79,6 +100,7 @@ void ddp_event_start(ddp_run_t *run)
         add(event, "frozen", (double)run->frozen);
     }
     add_plan(event, run);
+    add_memory(event, &run->memory);
     add(event, "micro_batches", (double)ddp_config_micro_batches(&run->config));
     add(event, "total_steps", (double)run->total_steps);
     add(event, "sample_gflop", ddp_model_flops(run->model) / 1e9);

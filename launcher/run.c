@@ -141,11 +141,23 @@ static void describe_pictures(const ddp_run_t *run, ddp_model_config_t *model)
     model->classes  = info->classes > more ? info->classes : more;
 }
 
+static size_t count_frozen(const ddp_params_t *params)
+{
+    const ddp_tensor_desc_t *descs = ddp_params_descs(params);
+    size_t                   count = 0;
+
+    for (size_t i = 0; i < ddp_params_count(params); i++) {
+        const bool is_frozen = !ddp_params_is_trained(params, i) && descs[i].role == DDP_TENSOR_PARAMETER;
+
+        count += is_frozen ? descs[i].count : 0;
+    }
+    return count;
+}
+
 /* train.freeze and optimizer.decay. */
-static ddp_status_t choose_trained(ddp_run_t *run)
+static ddp_status_t choose_trained(const ddp_run_t *run, ddp_params_t *params)
 {
     ddp_status_t             status  = DDP_OK;
-    ddp_params_t            *params  = run->params;
     const ddp_tensor_desc_t *descs   = ddp_params_descs(params);
     size_t                   trained = 0;
     char                     word[DDP_CONFIG_TEXT_SIZE];
@@ -159,10 +171,7 @@ static ddp_status_t choose_trained(ddp_run_t *run)
                     descs[0].name, descs[ddp_params_count(params) - 1].name);
     }
     for (size_t i = 0; i < ddp_params_count(params); i++) {
-        const bool is_trained = ddp_params_is_trained(params, i);
-
-        trained += is_trained ? 1 : 0;
-        run->frozen += !is_trained && descs[i].role == DDP_TENSOR_PARAMETER ? descs[i].count : 0;
+        trained += ddp_params_is_trained(params, i) ? 1 : 0;
     }
     DDP_REQUIRE(trained > 0, DDP_ERR_CONFIG, "train.freeze leaves nothing to train");
     if (run->config.optimizer.decay == DDP_DECAY_MATRICES) {
@@ -172,7 +181,7 @@ out:
     return status;
 }
 
-static ddp_status_t create_model(ddp_run_t *run)
+ddp_status_t ddp_run_model(const ddp_run_t *run, ddp_params_t **params_p, ddp_model_t **model_p)
 {
     ddp_status_t        status = DDP_OK;
     const ddp_config_t *config = &run->config;
@@ -191,9 +200,9 @@ static ddp_status_t create_model(ddp_run_t *run)
     if (run->train != NULL) {
         describe_pictures(run, &model);
     }
-    DDP_TRY(ddp_params_create(&run->params));
-    DDP_TRY(ddp_model_create(&model, run->params, &run->model));
-    DDP_TRY(choose_trained(run));
+    DDP_TRY(ddp_params_create(params_p));
+    DDP_TRY(ddp_model_create(&model, *params_p, model_p));
+    DDP_TRY(choose_trained(run, *params_p));
 out:
     return status;
 }
@@ -228,9 +237,11 @@ ddp_status_t ddp_run_prepare(ddp_run_t *run)
     plan_schedule(run);
     status = ddp_schedule_check(&run->schedule);
     if (status == DDP_OK) {
-        status = create_model(run);
+        status = ddp_run_model(run, &run->params, &run->model);
     }
     DDP_TRY(ddp_comm_agree(run->comm, status));
+    run->frozen = count_frozen(run->params);
+    DDP_TRY(ddp_memory_plan(run));
 out:
     return status;
 }

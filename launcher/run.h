@@ -19,6 +19,7 @@
 #include "kernels/device.h"
 #include "launcher/config.h"
 #include "launcher/launch.h"
+#include "launcher/memory.h"
 #include "launcher/options.h"
 #include "launcher/progress.h"
 #include "nn/model.h"
@@ -98,6 +99,8 @@ typedef struct ddp_run {
     size_t          held; /* micro-batches of the loader that the running step still reads */
     ddp_eval_t      eval;
 
+    ddp_run_memory_t memory; /* planned */
+
     ddp_metrics_t *metrics; /* rank 0 */
     char           folder[DDP_RUN_FOLDER_SIZE];
     ddp_progress_t progress; /* rank 0 */
@@ -112,9 +115,12 @@ typedef struct ddp_run {
  * @param [in] early  status of what this rank did before MPI was up (options, configuration), agreed first
  */
 ddp_status_t ddp_run_join(ddp_run_t *run, ddp_status_t early) DDP_NODISCARD;
-/** Choose the instruction set, open the data, describe the model. After ddp_run_join(). Collective. */
+/** Choose the instruction set, open the data, describe the model, plan memory. After ddp_run_join().
+ * Collective.
+ */
 ddp_status_t ddp_run_prepare(ddp_run_t *run) DDP_NODISCARD;
-/** Load the data, build model and reducer. After ddp_run_prepare(). Collective. */
+/** Refuse what does not fit into memory; load the data, build model and reducer. After ddp_run_prepare().
+ * Collective. */
 ddp_status_t ddp_run_build(ddp_run_t *run) DDP_NODISCARD;
 /** ddp_run_build(), and the run's folder. Collective. */
 ddp_status_t ddp_run_setup(ddp_run_t *run) DDP_NODISCARD;
@@ -133,6 +139,17 @@ void ddp_data_close(ddp_run_t *run);
 /** ddp_comm_shared(), and an error on one machine is one on all. Collective. */
 ddp_status_t ddp_run_shared(const ddp_run_t *run, const char *label, size_t bytes,
                             void **memory_p) DDP_NODISCARD;
+/** The configured model, its parameters not bound to memory. @param [out] params_p, model_p  the caller's,
+ * also after an error */
+ddp_status_t ddp_run_model(const ddp_run_t *run, ddp_params_t **params_p,
+                           ddp_model_t **model_p) DDP_NODISCARD;
+/** What the configuration says about tapes. */
+void ddp_run_set_tape(const ddp_run_t *run, ddp_tape_t *tape);
+/** Forward of `n` samples: x images or tokens, y labels or targets, as `data` has them. */
+ddp_status_t ddp_run_loss(const ddp_run_t *run, ddp_model_t *model, ddp_tape_t *tape, const void *x,
+                          const int32_t *y, size_t n, ddp_loss_stats_t **stats_p) DDP_NODISCARD;
+/** This rank's loader as the configuration has it. */
+ddp_loader_params_t ddp_run_loader_params(const ddp_run_t *run);
 /** The reducer's parameters as the configuration has them; comm and compute as in `run`. */
 ddp_reducer_params_t ddp_run_reducer_params(const ddp_run_t *run);
 
@@ -148,6 +165,9 @@ ddp_status_t ddp_run_train(ddp_run_t *run) DDP_NODISCARD;
 /** Print what a run would be; rank 0 writes to stdout, nothing else is written. After ddp_run_prepare(). */
 ddp_status_t ddp_run_dry(ddp_run_t *run) DDP_NODISCARD;
 
+/** Samples of a chunk, and bytes of what ddp_eval_create() takes. */
+size_t ddp_eval_rows(const ddp_run_t *run);
+size_t ddp_eval_bytes(const ddp_run_t *run);
 /** Take the memory of evaluation; after the data is open. */
 ddp_status_t ddp_eval_create(ddp_run_t *run) DDP_NODISCARD;
 void         ddp_eval_destroy(ddp_eval_t *eval);

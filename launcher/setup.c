@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/convert.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "launcher/cores.h"
@@ -21,12 +22,6 @@ out:
     return status;
 }
 
-static void set_tape(const ddp_run_t *run, ddp_tape_t *tape)
-{
-    ddp_tape_set_recompute(tape, run->config.train.recompute == DDP_RECOMPUTE_BLOCKS);
-    ddp_tape_set_precision(tape, (ddp_precision_t)run->config.train.precision);
-}
-
 static ddp_status_t create_trainer(ddp_run_t *run)
 {
     ddp_status_t         status = DDP_OK;
@@ -40,12 +35,12 @@ static ddp_status_t create_trainer(ddp_run_t *run)
     DDP_TRY(ddp_trainer_create(&params, &run->trainer));
     run->reducer = ddp_trainer_reducer(run->trainer);
     run->tape    = ddp_trainer_tape(run->trainer);
-    set_tape(run, run->tape);
+    ddp_run_set_tape(run, run->tape);
 out:
     return status;
 }
 
-static ddp_status_t create_loader(ddp_run_t *run)
+ddp_loader_params_t ddp_run_loader_params(const ddp_run_t *run)
 {
     ddp_loader_params_t params = DDP_LOADER_PARAMS_INIT;
 
@@ -55,12 +50,13 @@ static ddp_status_t create_loader(ddp_run_t *run)
     params.augment       = (ddp_augment_t)run->config.data.augment;
     params.batch         = (size_t)run->config.train.batch;
     params.micro_batches = ddp_config_micro_batches(&run->config);
-    ddp_reducer_range(run->reducer, &params.first_micro, &params.micro_count);
+    ddp_partition(params.micro_batches, (size_t)ddp_comm_size(run->comm), (size_t)ddp_comm_rank(run->comm),
+                  &params.first_micro, &params.micro_count);
     params.end_step = run->total_steps;
     /* a step holds its micro-batches to its end, because backward reads them */
     params.depth      = params.micro_count + 4;
     params.timeout_ms = (int)(run->config.ddp.timeout_s * 1000);
-    return ddp_loader_create(&params, &run->loader);
+    return params;
 }
 
 /* Rank 0 makes the run's folder with the configuration and opens the metrics. */
@@ -139,12 +135,18 @@ ddp_status_t ddp_run_build(ddp_run_t *run)
 {
     ddp_status_t status = DDP_OK;
 
+    DDP_TRY(ddp_memory_check(run));
     DDP_TRY(ddp_comm_agree(run->comm, create_device(run)));
     DDP_TRY(ddp_data_load(run));
     DDP_TRY(create_trainer(run));
-    status = ddp_eval_create(run);
+    status = ddp_tape_reserve(run->tape, &run->memory.tape);
     if (status == DDP_OK) {
-        status = create_loader(run);
+        status = ddp_eval_create(run);
+    }
+    if (status == DDP_OK) {
+        const ddp_loader_params_t loader = ddp_run_loader_params(run);
+
+        status = ddp_loader_create(&loader, &run->loader);
     }
     DDP_TRY(ddp_comm_agree(run->comm, status));
 out:

@@ -28,22 +28,6 @@ static void window_open(const ddp_run_t *run, window_t *window)
     window->wait_ns  = ddp_loader_wait_ns(run->loader);
 }
 
-static ddp_status_t forward_pictures(ddp_run_t *run, ddp_tape_t *tape, const ddp_micro_batch_t *data,
-                                     ddp_loss_stats_t **stats_p)
-{
-    ddp_status_t              status   = DDP_OK;
-    const ddp_dataset_info_t *info     = ddp_dataset_info(run->train);
-    const size_t              shape[4] = {data->n, info->height, info->width, info->channels};
-    ddp_tensor_t             *x        = NULL;
-    ddp_tensor_t             *logits   = NULL;
-
-    DDP_TRY(ddp_tape_input(tape, data->images, 4, shape, &x));
-    DDP_TRY(ddp_model_forward(run->model, tape, x, &logits));
-    DDP_TRY(ddp_nn_cross_entropy(tape, logits, data->labels, NULL, DDP_RUN_NO_LABEL, stats_p));
-out:
-    return status;
-}
-
 ddp_status_t ddp_run_forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro,
                              ddp_loss_stats_t **stats_p)
 {
@@ -58,10 +42,9 @@ ddp_status_t ddp_run_forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *mic
                 "the loader gave micro-batch %zu of step %" PRIu64 " instead of %zu of %" PRIu64,
                 data.micro_batch, data.step, micro->micro_batch, micro->step);
     if (run->train != NULL) {
-        DDP_TRY(forward_pictures(run, tape, &data, stats_p));
+        DDP_TRY(ddp_run_loss(run, run->model, tape, data.images, data.labels, data.n, stats_p));
     } else {
-        DDP_TRY(ddp_model_forward_tokens(run->model, tape, data.inputs, data.targets, data.n,
-                                         run->data.context, stats_p));
+        DDP_TRY(ddp_run_loss(run, run->model, tape, data.inputs, data.targets, data.n, stats_p));
     }
 out:
     return status;

@@ -182,6 +182,11 @@ static const ddp_gemm_form_t *gemm_form(ddp_precision_t precision)
     return precision == DDP_PRECISION_FLOAT32 ? &floats : bf16_pieces(precision)->gemm;
 }
 
+size_t DDP_ISA_NAME(gemm_scratch_bytes)(void)
+{
+    return (A_FLOATS + B_FLOATS) * sizeof(float);
+}
+
 ddp_status_t DDP_ISA_NAME(gemm)(const ddp_gemm_args_t *args)
 {
     const ddp_gemm_form_t *form    = gemm_form(args->precision);
@@ -200,7 +205,7 @@ ddp_status_t DDP_ISA_NAME(gemm)(const ddp_gemm_args_t *args)
         activate(args, args->c, args->m, args->n);
         return DDP_OK;
     }
-    status = ddp_cpu_scratch_get((A_FLOATS + B_FLOATS) * sizeof(float), &scratch);
+    status = ddp_cpu_scratch_get(DDP_ISA_NAME(gemm_scratch_bytes)(), &scratch);
     if (status != DDP_OK) {
         return status;
     }

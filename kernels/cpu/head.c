@@ -185,6 +185,13 @@ static ddp_status_t run_part(part_t *part, loss_sums_t *sums)
     return status;
 }
 
+size_t DDP_ISA_NAME(head_scratch_bytes)(size_t vocab)
+{
+    const size_t blocks = (vocab + COLUMNS - 1) / COLUMNS;
+
+    return blocks * ROWS * ((PITCH + 1) * sizeof(float) + sizeof(double));
+}
+
 ddp_status_t DDP_ISA_NAME(head_cross_entropy)(const ddp_head_cross_entropy_args_t *args)
 {
     const size_t blocks  = (args->vocab + COLUMNS - 1) / COLUMNS;
@@ -196,8 +203,7 @@ ddp_status_t DDP_ISA_NAME(head_cross_entropy)(const ddp_head_cross_entropy_args_
         DDP_ISA_NAME(labels_check)(args->labels, args->rows, args->vocab, args->ignore_index);
 
     if (status == DDP_OK) {
-        status =
-            ddp_cpu_scratch_get(blocks * ROWS * ((PITCH + 1) * sizeof(float) + sizeof(double)), &scratch);
+        status = ddp_cpu_scratch_get(DDP_ISA_NAME(head_scratch_bytes)(args->vocab), &scratch);
     }
     if (status != DDP_OK) {
         return status;

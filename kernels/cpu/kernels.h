@@ -9,6 +9,7 @@
 #include "kernels/cpu/vec.h"
 
 ddp_status_t DDP_ISA_NAME(gemm)(const ddp_gemm_args_t *args);
+size_t       DDP_ISA_NAME(gemm_scratch_bytes)(void);
 ddp_status_t DDP_ISA_NAME(bias_grad)(const ddp_bias_grad_args_t *args);
 ddp_status_t DDP_ISA_NAME(act)(const ddp_act_args_t *args);
 ddp_status_t DDP_ISA_NAME(act_backward)(const ddp_act_backward_args_t *args);
@@ -33,6 +34,7 @@ ddp_status_t DDP_ISA_NAME(layer_norm_backward)(const ddp_layer_norm_backward_arg
 ddp_status_t DDP_ISA_NAME(attention)(const ddp_attention_args_t *args);
 ddp_status_t DDP_ISA_NAME(attention_backward)(const ddp_attention_backward_args_t *args);
 ddp_status_t DDP_ISA_NAME(head_cross_entropy)(const ddp_head_cross_entropy_args_t *args);
+size_t       DDP_ISA_NAME(head_scratch_bytes)(size_t vocab);
 ddp_status_t DDP_ISA_NAME(normal)(const ddp_normal_args_t *args);
 ddp_status_t DDP_ISA_NAME(batch_norm)(const ddp_batch_norm_args_t *args);
 ddp_status_t DDP_ISA_NAME(batch_norm_backward)(const ddp_batch_norm_backward_args_t *args);

@@ -85,3 +85,13 @@ void ddp_cpu_scratch_put(void)
 {
     mine->depth--;
 }
+
+size_t ddp_cpu_scratch_held(void)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; mine != NULL && i < MAX_DEPTH; i++) {
+        bytes += mine->slot[i].bytes;
+    }
+    return bytes;
+}

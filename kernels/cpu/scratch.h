@@ -14,4 +14,7 @@
 ddp_status_t ddp_cpu_scratch_get(size_t bytes, void **memory_p);
 void         ddp_cpu_scratch_put(void);
 
+/** Bytes that this thread keeps. */
+size_t ddp_cpu_scratch_held(void);
+
 #endif

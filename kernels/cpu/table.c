@@ -5,6 +5,8 @@
 const ddp_cpu_kernels_t DDP_ISA_NAME(kernels) = {
     .name                     = DDP_ISA_TEXT,
     .gemm                     = DDP_ISA_NAME(gemm),
+    .gemm_scratch_bytes       = DDP_ISA_NAME(gemm_scratch_bytes),
+    .head_scratch_bytes       = DDP_ISA_NAME(head_scratch_bytes),
     .bias_grad                = DDP_ISA_NAME(bias_grad),
     .act                      = DDP_ISA_NAME(act),
     .act_backward             = DDP_ISA_NAME(act_backward),

@@ -20,6 +20,8 @@
 typedef struct ddp_cpu_kernels {
     const char *name;
     ddp_status_t (*gemm)(const ddp_gemm_args_t *args);
+    size_t (*gemm_scratch_bytes)(void); /* taken by the kernel itself, as the next */
+    size_t (*head_scratch_bytes)(size_t vocab);
     ddp_status_t (*bias_grad)(const ddp_bias_grad_args_t *args);
     ddp_status_t (*act)(const ddp_act_args_t *args);
     ddp_status_t (*act_backward)(const ddp_act_backward_args_t *args);

@@ -339,6 +339,8 @@ START_TEST(a_plan_counts_the_ranks_of_its_machine)
     ddp_reducer_plan_t   here  = {0};
     ddp_reducer_plan_t   there = {0};
     size_t               least;
+    size_t               wires[64];
+    size_t               all_wires = 0;
     int                  size;
 
     ddp_assert_all(toy_create(&params, &toy) == DDP_OK);
@@ -350,9 +352,20 @@ START_TEST(a_plan_counts_the_ranks_of_its_machine)
     least = (3 + (size_t)ddp_comm_local_size(toy.comm) * here.arenas) * toy.total * sizeof(float);
     ck_assert_uint_eq(here.n_buckets, ddp_reducer_buckets(toy.reducer, NULL, 0));
     ck_assert_uint_gt(here.shared_bytes, size == ddp_comm_local_size(toy.comm) && 8 % size == 0 ? least : 0);
+    ck_assert_uint_eq(here.parameter_bytes, toy.total * sizeof(float));
+    ck_assert_uint_eq(here.moment_bytes, 2 * here.parameter_bytes); /* AdamW */
+    ck_assert_uint_ge(here.gradient_bytes, (size_t)ddp_comm_local_size(toy.comm) * here.parameter_bytes);
+    ck_assert_uint_gt(here.shared_bytes, here.parameter_bytes + here.moment_bytes + here.gradient_bytes);
     ck_assert(ddp_comm_machines(toy.comm) == 1 ? here.shared_bytes == there.shared_bytes
                                                : here.shared_bytes < there.shared_bytes);
     ddp_assert_all(true);
+    ddp_assert_all(ddp_comm_allgather(toy.comm, &here.wire_bytes, sizeof(size_t), wires) == DDP_OK);
+    for (int r = 0; r < size; r++) {
+        all_wires += wires[r];
+    }
+    /* each block is summed by one rank, who gets a node or more of it from each other machine */
+    least = (size_t)(ddp_comm_machines(toy.comm) - 1) * here.parameter_bytes;
+    ddp_assert_all(least == 0 ? all_wires == 0 : all_wires >= least);
     toy_destroy(&toy);
 }
 END_TEST

@@ -1,4 +1,7 @@
 /* The head that never holds all its logits: against the plain product followed by the plain cross-entropy. */
+#include <pthread.h>
+
+#include "kernels/cpu/scratch.h"
 #include "kernels/ops_seq.h"
 #include "tests/kernels/kernel_fixture.h"
 
@@ -269,6 +272,46 @@ START_TEST(a_label_beyond_the_vocabulary_is_named_and_no_rows_give_zero)
 }
 END_TEST
 
+/* On a thread that has run nothing before. */
+static void *take_scratch(void *isa)
+{
+    const float   one    = 1.0F;
+    ddp_stream_t *stream = fixture_open(*(const int *)isa);
+    float         y[2]   = {0};
+    run_t         r;
+
+    run_open(&r, (sizes_t){2, 3, 2100});
+    ddp_assert_ok(ddp_op_gemm(stream, &(ddp_gemm_args_t){.m     = 2,
+                                                         .n     = 1,
+                                                         .k     = 1,
+                                                         .alpha = 1.0F,
+                                                         .a     = r.x,
+                                                         .lda   = 1,
+                                                         .b     = &one,
+                                                         .ldb   = 1,
+                                                         .c     = y,
+                                                         .ldc   = 1}));
+    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+    ck_assert_uint_eq(ddp_cpu_scratch_held(), ddp_kernel_scratch_bytes(ddp_stream_device(stream), 0));
+    ddp_assert_ok(ddp_op_head_cross_entropy(stream, &r.args));
+    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+    ck_assert_uint_eq(ddp_cpu_scratch_held(), ddp_kernel_scratch_bytes(ddp_stream_device(stream), 2100));
+    run_close(&r);
+    fixture_close(stream);
+    return isa;
+}
+
+START_TEST(kernels_keep_the_scratch_that_they_tell)
+{
+    pthread_t thread;
+    void     *result = NULL;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, take_scratch, &_i), 0);
+    ck_assert_int_eq(pthread_join(thread, &result), 0);
+    ck_assert_ptr_eq(result, &_i);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("head");
@@ -283,6 +326,7 @@ int main(void)
                         fixture_isas());
     tcase_add_loop_test(tcase, a_label_beyond_the_vocabulary_is_named_and_no_rows_give_zero, 0,
                         fixture_isas());
+    tcase_add_loop_test(tcase, kernels_keep_the_scratch_that_they_tell, 0, fixture_isas());
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
 }
