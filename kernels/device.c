@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/table.h"
 #include "kernels/device_internal.h"
 
 /* "now", "defer" or "defer:<seed>" */

@@ -43,6 +43,11 @@ DDP_API const char *ddp_isa_name(ddp_isa_t isa);
  * DDP_ERR_UNSUPPORTED with a line; else DDP_OK. */
 DDP_API ddp_status_t ddp_isa_check(void) DDP_NODISCARD;
 
+/** @return whether products of bfloat16 have an instruction with set `isa` on this processor (AVX-512-BF16),
+ * and DDP_BF16=emulate does not ask to go without; else they are emulated: the same bits, slower than
+ * float32. */
+DDP_API bool ddp_isa_has_bf16(ddp_isa_t isa);
+
 /** What a wait does while there is nothing to run: wait a little, watch peers and deadlines. `waited_ns` is 0
  * at the first call of a wait and after work was done, then counts from there. */
 typedef ddp_status_t ddp_idle_fn_t(void *ctx, int64_t waited_ns);
@@ -65,8 +70,7 @@ DDP_API ddp_status_t ddp_device_create(const ddp_device_params_t *params,
 /** Destroys a device whose streams and events are gone. Accepts NULL. */
 DDP_API void      ddp_device_destroy(ddp_device_t **device_p);
 DDP_API ddp_isa_t ddp_device_isa(const ddp_device_t *device);
-/** true if products of bfloat16 have an instruction (AVX-512-BF16); else they are emulated, with the same
- * bits and slower than float32. DDP_BF16=emulate at creation makes it false. */
+/** What ddp_isa_has_bf16() said when the device was created. */
 DDP_API bool ddp_device_has_bf16(const ddp_device_t *device);
 /** true if host code may read device memory by pointer (after synchronising): on cpu, unless it is dry. */
 DDP_API bool ddp_device_is_host_memory(const ddp_device_t *device);

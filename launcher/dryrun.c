@@ -49,6 +49,11 @@ static void print_run(const ddp_run_t *run)
     }
     printf("ranks %d on %d machine%s, instruction set %s\n", ddp_comm_size(run->comm),
            ddp_comm_machines(run->comm), ddp_comm_machines(run->comm) > 1 ? "s" : "", ddp_isa_name(run->isa));
+    if (run->config.train.precision == DDP_PRECISION_BF16) {
+        printf("precision bf16, %s\n", ddp_isa_has_bf16(run->isa)
+                                           ? "by instruction"
+                                           : "emulated: the same results, slower than float32");
+    }
     printf("steps %" PRIu64 ", %" PRIu64 " in an epoch\n", run->total_steps, run->steps_per_epoch);
     printf("micro-batches of a step %zu, of at most %" PRIu64 " samples; ranks at most %zu\n",
            ddp_config_micro_batches(&run->config), run->config.train.micro_batch,

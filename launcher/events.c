@@ -87,6 +87,9 @@ void ddp_event_start(ddp_run_t *run)
     add(event, "machines", ddp_comm_machines(run->comm));
     add_text(event, "device", "cpu");
     add_text(event, "isa", ddp_isa_name(run->isa));
+    if (run->config.train.precision == DDP_PRECISION_BF16) {
+        add_text(event, "bf16", ddp_isa_has_bf16(run->isa) ? "instruction" : "emulated");
+    }
     add_text(event, "data", run->data.source);
     add(event, "samples", (double)run->data.samples);
     add(event, "test_samples", (double)run->data.test_samples);

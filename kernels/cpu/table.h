@@ -63,9 +63,6 @@ extern const ddp_cpu_kernels_t ddp_kernels_plain;
 extern const ddp_cpu_kernels_t ddp_kernels_avx2;
 extern const ddp_cpu_kernels_t ddp_kernels_avx512;
 
-/** @return whether this processor has AVX-512-BF16 and DDP_BF16=emulate does not ask to go without. */
-bool ddp_isa_has_bf16(ddp_isa_t isa);
-
 /** @return the table of `isa`; never NULL for a set that ddp_isa_detect() may return. */
 const ddp_cpu_kernels_t *ddp_cpu_kernels(ddp_isa_t isa);
 
