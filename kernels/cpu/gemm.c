@@ -1,9 +1,10 @@
 /*
  * Matrix product: packed panels, register blocks, fused epilogue.
  *
- * Loops, outer to inner: blocks of columns, parts of k, blocks of rows (A packed, in L2), panels of B (in
+ * Loops, outer to inner: blocks of columns, blocks of rows and parts of k (A packed, in L2), panels of B (in
  * L1), panels of A. A panel of B is packed just before its first use and kept while other blocks of rows need
- * it.
+ * it. A block of rows goes through all of k, so that its part of C stays in L2; but where A is transposed a
+ * part of k goes through all rows, since memory then gives whole rows of A.
  */
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/bf16_internal.h"
@@ -11,7 +12,7 @@
 #include "kernels/cpu/scratch.h"
 
 #define A_FLOATS ((GEMM_M_BLOCK / GEMM_ROWS) * (GEMM_A_PANEL > GEMM_AT_PANEL ? GEMM_A_PANEL : GEMM_AT_PANEL))
-#define B_FLOATS (GEMM_N_BLOCK * GEMM_DEPTH)
+#define B_FLOATS (GEMM_N_BLOCK * GEMM_DEPTH > GEMM_B_KEPT ? GEMM_N_BLOCK * GEMM_DEPTH : GEMM_B_KEPT)
 
 /* The part of the product that the inner loops work on. */
 typedef struct block {
@@ -23,6 +24,11 @@ typedef struct block {
     bool                   first, last; /* of k: beta and bias, activation */
     float                 *a, *b;       /* packed */
 } block_t;
+
+/* How many parts the rows and k are cut into; k has `lanes`. */
+typedef struct parts {
+    size_t m, k, lanes;
+} parts_t;
 
 DDP_INLINE size_t smaller(size_t a, size_t b)
 {
@@ -187,12 +193,61 @@ size_t DDP_ISA_NAME(gemm_scratch_bytes)(void)
     return (A_FLOATS + B_FLOATS) * sizeof(float);
 }
 
+/* Does a block of rows go through all of k before the next one? */
+static bool is_rows_first(const ddp_gemm_args_t *args)
+{
+    return !args->transpose_a && args->m > GEMM_M_BLOCK && args->k <= GEMM_B_KEPT / 256;
+}
+
+static size_t columns_of_block(const ddp_gemm_args_t *args)
+{
+    return is_rows_first(args)
+               ? smaller(GEMM_N_BLOCK, GEMM_B_KEPT / (args->k + 1) / GEMM_COLUMNS * GEMM_COLUMNS)
+               : GEMM_N_BLOCK;
+}
+
+/* Part ik of k and im of the rows. `b` is where packed B begins. */
+static void run_part(block_t *block, const parts_t *parts, size_t im, size_t ik, float *b)
+{
+    const ddp_gemm_args_t *args    = block->args;
+    const size_t           columns = (block->n1 - block->n0 + GEMM_COLUMNS - 1) / GEMM_COLUMNS * GEMM_COLUMNS;
+
+    block->m0    = args->m * im / parts->m;
+    block->m1    = args->m * (im + 1) / parts->m;
+    block->k0    = parts->lanes * ik / parts->k * block->form->k_per_lane;
+    block->k1    = smaller(parts->lanes * (ik + 1) / parts->k * block->form->k_per_lane, args->k);
+    block->first = ik == 0;
+    block->last  = ik == parts->k - 1;
+    block->b     = b + (is_rows_first(args) ? columns * lanes_of(block->form, block->k0) : 0);
+    run_rows(block);
+}
+
+/* All rows and all of k, in the order that the first comment explains. */
+static void run_block(block_t *block, const parts_t *parts, float *b)
+{
+    if (is_rows_first(block->args)) {
+        for (size_t im = 0; im < parts->m; im++) {
+            for (size_t ik = 0; ik < parts->k; ik++) {
+                run_part(block, parts, im, ik, b);
+            }
+        }
+        return;
+    }
+    for (size_t ik = 0; ik < parts->k; ik++) {
+        for (size_t im = 0; im < parts->m; im++) {
+            run_part(block, parts, im, ik, b);
+        }
+    }
+}
+
 ddp_status_t DDP_ISA_NAME(gemm)(const ddp_gemm_args_t *args)
 {
     const ddp_gemm_form_t *form    = gemm_form(args->precision);
+    const size_t           columns = columns_of_block(args);
     const size_t           lanes   = lanes_of(form, args->k);
-    const size_t           k_parts = lanes == 0 ? 1 : (lanes + GEMM_DEPTH - 1) / GEMM_DEPTH;
-    const size_t           m_parts = (args->m + GEMM_M_BLOCK - 1) / GEMM_M_BLOCK;
+    const parts_t          parts   = {.m     = (args->m + GEMM_M_BLOCK - 1) / GEMM_M_BLOCK,
+                                      .k     = lanes == 0 ? 1 : (lanes + GEMM_DEPTH - 1) / GEMM_DEPTH,
+                                      .lanes = lanes};
     ddp_status_t           status  = DDP_OK;
     block_t                block   = {.args = args, .form = form};
     void                  *scratch = NULL;
@@ -210,20 +265,9 @@ ddp_status_t DDP_ISA_NAME(gemm)(const ddp_gemm_args_t *args)
         return status;
     }
     block.a = scratch;
-    block.b = block.a + A_FLOATS;
     for (block.n0 = 0; block.n0 < args->n; block.n0 = block.n1) {
-        block.n1 = smaller(block.n0 + GEMM_N_BLOCK, args->n);
-        for (size_t ik = 0; ik < k_parts; ik++) {
-            block.k0    = lanes * ik / k_parts * form->k_per_lane;
-            block.k1    = smaller(lanes * (ik + 1) / k_parts * form->k_per_lane, args->k);
-            block.first = ik == 0;
-            block.last  = ik == k_parts - 1;
-            for (size_t im = 0; im < m_parts; im++) {
-                block.m0 = args->m * im / m_parts;
-                block.m1 = args->m * (im + 1) / m_parts;
-                run_rows(&block);
-            }
-        }
+        block.n1 = smaller(block.n0 + columns, args->n);
+        run_block(&block, &parts, block.a + A_FLOATS);
     }
     ddp_cpu_scratch_put();
     return status;

@@ -36,6 +36,8 @@
 /* Rows of C for which A stays packed in the L2 cache, and columns for which B stays packed. */
 #define GEMM_M_BLOCK (VL == 16 ? (size_t)19 * GEMM_ROWS : (size_t)43 * GEMM_ROWS)
 #define GEMM_N_BLOCK ((size_t)2048)
+/* Floats of B that stay packed over all of k, a share of the L3 cache; at least 256 columns of them. */
+#define GEMM_B_KEPT ((size_t)1 << 21)
 
 /** c[rows, columns] = alpha * a b + beta * c + bias, and relu of that. */
 typedef struct ddp_gemm_tile {

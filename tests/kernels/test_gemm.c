@@ -190,8 +190,9 @@ END_TEST
 
 START_TEST(gemm_is_right_where_blocks_and_parts_of_k_end)
 {
-    static const size_t shapes[][3] = {{300, 70, 257}, {267, 33, 513}, {15, 2100, 300}, {259, 2081, 40},
-                                       {1, 10, 1025},  {64, 10, 784},  {513, 1, 256},   {14, 64, 255}};
+    static const size_t shapes[][3] = {{300, 70, 257},  {600, 70, 600},  {267, 33, 513},
+                                       {15, 2100, 300}, {259, 2081, 40}, {1, 10, 1025},
+                                       {64, 10, 784},   {513, 1, 256},   {14, 64, 255}};
     ddp_precision_t     precision;
     bench_t             bench;
 
