@@ -66,6 +66,10 @@ DDP_INLINE void tile_run(const int rows, const int vectors, const bool transpose
         if (t->depth >= GEMM_DEEP) {
             __builtin_prefetch(t->c + (size_t)i * t->ldc, 1);
             __builtin_prefetch(t->c + (size_t)i * t->ldc + t->columns - 1, 1);
+            if (t->pre != NULL) {
+                __builtin_prefetch(t->pre + (size_t)i * t->ldc, 1);
+                __builtin_prefetch(t->pre + (size_t)i * t->ldc + t->columns - 1, 1);
+            }
         }
         DDP_UNROLL
         for (int j = 0; j < vectors; j++) {
