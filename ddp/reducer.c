@@ -363,7 +363,8 @@ ddp_status_t ddp_reducer_restore(ddp_reducer_t *r, uint64_t step, const uint64_t
 
     DDP_REQUIRE(r->step == 0, DDP_ERR_STATE, "a checkpoint is restored before the first step");
     memcpy(r->steps, steps, r->params.n_tensors * sizeof(*steps));
-    r->step = step;
+    r->step                     = step;
+    r->broken_of[r->local_rank] = DDP_NO_TENSOR;
     /* the flags of this rank say that all up to this step is done */
     ddp_comm_flag_set(r->comm, &r->forward_flag[r->local_rank], step);
     ddp_comm_flag_set(r->comm, &r->summed_flag[r->local_rank], step);

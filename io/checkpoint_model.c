@@ -18,7 +18,7 @@ static void tell(difference_t *difference, const char *what, const char *name, c
     const size_t used = strlen(difference->text);
 
     if (difference->count < MAX_NAMED) {
-        snprintf(difference->text + used, sizeof(difference->text) - used, "%s%s '%s'%s",
+        snprintf(difference->text + used, sizeof(difference->text) - used, "%s%s'%s'%s",
                  difference->count > 0 ? ", " : "", what, name, detail);
     }
     difference->count++;
@@ -78,7 +78,7 @@ ddp_status_t ddp_checkpoint_check_model(const ddp_checkpoint_t *checkpoint, cons
             found++;
             compare(&saved[at].desc, &tensors[i], &difference);
         } else if (!is_allowed(tensors[i].name, allow, n_allow)) {
-            tell(&difference, "no", tensors[i].name, "");
+            tell(&difference, "no ", tensors[i].name, "");
         }
     }
     for (size_t i = 0; i < n_saved && found < n_saved; i++) {
@@ -88,7 +88,7 @@ ddp_status_t ddp_checkpoint_check_model(const ddp_checkpoint_t *checkpoint, cons
             at++;
         }
         if (at == n && !is_allowed(saved[i].desc.name, allow, n_allow)) {
-            tell(&difference, "the model has no", saved[i].desc.name, "");
+            tell(&difference, "the model has no ", saved[i].desc.name, "");
         }
     }
     DDP_REQUIRE(difference.count == 0, DDP_ERR_MISMATCH, "%zu of %zu tensors differ from the model's: %s%s",

@@ -18,7 +18,7 @@ struct ddp_metrics {
     char path[METRICS_PATH_SIZE];
 };
 
-ddp_status_t ddp_metrics_open(const char *folder, ddp_metrics_t **metrics_p)
+static ddp_status_t open_file(const char *folder, int flags, ddp_metrics_t **metrics_p)
 {
     ddp_status_t   status  = DDP_OK;
     ddp_metrics_t *metrics = calloc(1, sizeof(*metrics));
@@ -29,8 +29,73 @@ ddp_status_t ddp_metrics_open(const char *folder, ddp_metrics_t **metrics_p)
     length      = snprintf(metrics->path, sizeof(metrics->path), "%s/metrics.jsonl", folder);
     DDP_REQUIRE(length > 0 && (size_t)length < sizeof(metrics->path), DDP_ERR_IO, "'%s': path too long",
                 folder);
-    metrics->fd = open(metrics->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    metrics->fd = open(metrics->path, flags | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (metrics->fd < 0) {
+        DDP_TRY(ddp_fail_path(metrics->path, errno, ""));
+    }
+    *metrics_p = metrics;
+    metrics    = NULL;
+out:
+    ddp_metrics_close(&metrics);
+    return status;
+}
+
+ddp_status_t ddp_metrics_open(const char *folder, ddp_metrics_t **metrics_p)
+{
+    return open_file(folder, O_WRONLY | O_EXCL, metrics_p);
+}
+
+/* Does a run that goes on after `step` keep this line? */
+static bool is_kept(const char *line, size_t length, uint64_t step)
+{
+    cJSON       *object = line[length - 1] == '\n' ? cJSON_ParseWithLength(line, length) : NULL;
+    const char  *event  = cJSON_GetStringValue(cJSON_GetObjectItem(object, "event"));
+    const cJSON *number = cJSON_GetObjectItem(object, "step");
+    const bool   kept   = event != NULL && strcmp(event, "end") != 0 &&
+                      (!cJSON_IsNumber(number) || number->valuedouble <= (double)step);
+
+    cJSON_Delete(object); /* accepts NULL, as the others do */
+    return kept;
+}
+
+/* Where the first line begins that is not kept: a later step, the end of the run, half a line. */
+static ddp_status_t find_end(const char *path, int fd, uint64_t step, off_t *end_p)
+{
+    ddp_status_t status = DDP_OK;
+    const int    copy   = dup(fd);
+    FILE        *file   = copy >= 0 ? fdopen(copy, "r") : NULL;
+    char        *line   = NULL;
+    size_t       room   = 0;
+    off_t        end    = 0;
+    ssize_t      length;
+
+    if (file == NULL) {
+        DDP_TRY(ddp_fail_path(path, errno, ""));
+    }
+    while ((length = getline(&line, &room, file)) > 0 && is_kept(line, (size_t)length, step)) {
+        end += length;
+    }
+    DDP_REQUIRE(ferror(file) == 0, DDP_ERR_IO, "'%s': cannot be read", path);
+    *end_p = end;
+out:
+    free(line);
+    if (file != NULL) {
+        (void)fclose(file);
+    } else if (copy >= 0) {
+        (void)close(copy);
+    }
+    return status;
+}
+
+ddp_status_t ddp_metrics_resume(const char *folder, uint64_t step, ddp_metrics_t **metrics_p)
+{
+    ddp_status_t   status  = DDP_OK;
+    ddp_metrics_t *metrics = NULL;
+    off_t          end     = 0;
+
+    DDP_TRY(open_file(folder, O_RDWR, &metrics));
+    DDP_TRY(find_end(metrics->path, metrics->fd, step, &end));
+    if (ftruncate(metrics->fd, end) != 0) {
         DDP_TRY(ddp_fail_path(metrics->path, errno, ""));
     }
     *metrics_p = metrics;

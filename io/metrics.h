@@ -4,7 +4,9 @@
 #define DDP_METRICS_H_
 
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/export.h"
 #include "base/status.h"
@@ -25,6 +27,29 @@ typedef struct ddp_metrics ddp_metrics_t;
  */
 DDP_API ddp_status_t ddp_run_folder_create(const char *path, const char *base, char *folder,
                                            size_t folder_size) DDP_NODISCARD;
+
+/** Does a run's folder exist at `path` (a folder that is not empty)? */
+DDP_API bool ddp_run_folder_exists(const char *path);
+
+/**
+ * The newest of the folders `base`, `base`-2, `base`-3 ... that `wanted` accepts.
+ * @param [in]  wanted    told of each that exists, newest first: true ends the search
+ * @param [out] folder    "" if there is none
+ */
+typedef bool ddp_run_folder_fn_t(void *ctx, const char *folder);
+DDP_API void ddp_run_folder_newest(const char *base, ddp_run_folder_fn_t *wanted, void *ctx, char *folder,
+                                   size_t folder_size);
+
+/**
+ * Keep other runs out of a folder until this process ends or closes *fd_p, however it ends (flock(2)).
+ * @return DDP_ERR_STATE: another run has it
+ */
+DDP_API ddp_status_t ddp_run_folder_lock(const char *folder, int *fd_p) DDP_NODISCARD;
+
+/** As ddp_metrics_open() for a run that goes on after `step`: what an earlier process wrote about later
+ * steps, or of its end, is cut off. A file that does not exist is created. */
+DDP_API ddp_status_t ddp_metrics_resume(const char *folder, uint64_t step,
+                                        ddp_metrics_t **metrics_p) DDP_NODISCARD;
 
 /** Create <folder>/metrics.jsonl. A write that fails later (disk full) is one warning, then metrics stop;
  * training goes on. */

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 
 #define PATH_SIZE   4096
 #define MOST_RUNS   100000 /* folders of one name; more is a loop gone wrong */
+#define MOST_HOLES  100    /* removed folders in a row that are looked past */
 #define FOLDER_MODE 0777   /* less the umask */
 #define FILE_NAME   64     /* "/metrics.jsonl" and its like, and the number of a folder */
 
@@ -130,6 +132,73 @@ ddp_status_t ddp_run_folder_create(const char *path, const char *base, char *fol
     }
     memcpy(folder, wanted, strlen(wanted) + 1);
 out:
+    return status;
+}
+
+bool ddp_run_folder_exists(const char *path)
+{
+    DIR *dir   = opendir(path);
+    int  names = 0;
+
+    while (dir != NULL && names <= 2 && readdir(dir) != NULL) { /* "." and ".." are always there */
+        names++;
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+    return names > 2;
+}
+
+void ddp_run_folder_newest(const char *base, ddp_run_folder_fn_t *wanted, void *ctx, char *folder,
+                           size_t folder_size)
+{
+    int number = 1;
+
+    /* numbers are given in order, and a hole means that somebody removed one */
+    for (int missing = 0, next = 1; missing < MOST_HOLES; next++) {
+        struct stat st;
+        int         length = next == 1 ? snprintf(folder, folder_size, "%s", base)
+                                       : snprintf(folder, folder_size, "%s-%d", base, next);
+
+        if (length < 0 || (size_t)length >= folder_size) {
+            break;
+        }
+        missing = stat(folder, &st) == 0 ? 0 : missing + 1;
+        number  = missing == 0 ? next : number;
+    }
+    for (; number >= 1; number--) {
+        int length = number == 1 ? snprintf(folder, folder_size, "%s", base)
+                                 : snprintf(folder, folder_size, "%s-%d", base, number);
+
+        if (length > 0 && (size_t)length < folder_size && ddp_run_folder_exists(folder) &&
+            wanted(ctx, folder)) {
+            return;
+        }
+    }
+    folder[0] = '\0';
+}
+
+ddp_status_t ddp_run_folder_lock(const char *folder, int *fd_p)
+{
+    ddp_status_t status = DDP_OK;
+    char         path[PATH_SIZE];
+    int          fd     = -1;
+    const int    length = snprintf(path, sizeof(path), "%s/.lock", folder);
+
+    DDP_REQUIRE(length > 0 && (size_t)length < sizeof(path), DDP_ERR_IO, "'%s': path too long", folder);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        DDP_TRY(ddp_fail_path(path, errno, ""));
+    }
+    /* a file system without locks does not keep a single run from training */
+    DDP_REQUIRE(flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, DDP_ERR_STATE,
+                "'%s': another run is training in this folder", folder);
+    *fd_p = fd;
+    fd    = -1;
+out:
+    if (fd >= 0) {
+        (void)close(fd);
+    }
     return status;
 }
 

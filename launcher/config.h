@@ -88,6 +88,9 @@ typedef struct ddp_config {
         uint64_t checksum_every;
         bool     trace_buckets;
     } ddp;
+    struct {
+        uint64_t every_steps, every_epochs, keep;
+    } checkpoint;
 } ddp_config_t;
 
 /** Every key at its default. */
@@ -117,6 +120,8 @@ ddp_status_t ddp_config_unknown(const char *section, const char *name);
 /** Read a YAML file over `config` (keys that are not in it stay). The line begins with "path:line:column: ".
  */
 ddp_status_t ddp_config_load(ddp_config_t *config, const char *path) DDP_NODISCARD;
+/** The same of a YAML text; `name` stands for the path in lines. */
+ddp_status_t ddp_config_load_text(ddp_config_t *config, const char *name, const char *text) DDP_NODISCARD;
 
 /**
  * Choose what was left to the program, and refuse what does not go together; depends on the configuration and

@@ -154,5 +154,11 @@ const ddp_key_t ddp_keys[] = {
           "between two checks that all machines hold the same weights; 0: never"),
     {"ddp", "trace_buckets", KEY_BOOL, AT(ddp.trace_buckets), "false", 0, 0, false, false, NULL, "", NULL,
      "step events tell when each bucket of the step was ready, launched and done on rank 0"},
+
+    COUNT(checkpoint, every_steps, "0", 0, DDP_KEY_MANY, "steps", NULL,
+          "between two checkpoints; 0: every_epochs decides"),
+    COUNT(checkpoint, every_epochs, "1", 0, 1e6, "epochs", NULL,
+          "between two checkpoints, and one at the end; 0 in both: none"),
+    COUNT(checkpoint, keep, "3", 2, 1e6, "files", NULL, "newest checkpoints that stay, besides the best"),
 };
 const size_t ddp_keys_count = sizeof(ddp_keys) / sizeof(ddp_keys[0]);

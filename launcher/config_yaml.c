@@ -348,3 +348,14 @@ out:
     free(text);
     return status;
 }
+
+ddp_status_t ddp_config_load_text(ddp_config_t *config, const char *name, const char *text)
+{
+    ddp_status_t status = DDP_OK;
+    ddp_config_t loaded = *config;
+
+    DDP_TRY(load_text(&loaded, name, text, strlen(text)));
+    *config = loaded;
+out:
+    return status;
+}

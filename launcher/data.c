@@ -195,6 +195,23 @@ ddp_status_t ddp_data_load(ddp_run_t *run)
     return run->train != NULL ? load_pictures(run) : check_tokens_equal(run);
 }
 
+void ddp_data_fingerprint(const ddp_run_t *run, char text[DDP_DATA_TEXT_SIZE])
+{
+    char   kind[32];
+    double mean = 0;
+    double std  = 0;
+
+    ddp_config_value(&run->config, ddp_config_find("data", "kind"), kind, sizeof(kind));
+    if (run->train == NULL) {
+        snprintf(text, DDP_DATA_TEXT_SIZE, "%s, %zu sequences, digest %016" PRIx64, kind, run->data.samples,
+                 ddp_tokens_info(run->train_tokens)->digest);
+        return;
+    }
+    ddp_dataset_moments(run->train, 0, &mean, &std);
+    snprintf(text, DDP_DATA_TEXT_SIZE, "%s, %zu samples, mean %.9g, deviation %.9g", kind, run->data.samples,
+             mean, std);
+}
+
 void ddp_data_say(const ddp_run_t *run)
 {
     const ddp_data_info_t    *data = &run->data;

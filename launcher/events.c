@@ -174,6 +174,22 @@ void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
     ddp_metrics_write(run->metrics, event);
 }
 
+void ddp_event_checkpoint(ddp_run_t *run, const ddp_save_result_t *result)
+{
+    cJSON *event = ddp_metrics_event("checkpoint");
+
+    add(event, "step", (double)result->step);
+    if (result->is_saved) {
+        add_text(event, "path", result->path);
+        add(event, "bytes", (double)result->bytes);
+        add(event, "stall_ms", (double)result->stall_ns / 1e6);
+        add(event, "write_ms", (double)result->write_ns / 1e6);
+    } else {
+        add_text(event, "error", result->why);
+    }
+    ddp_metrics_write(run->metrics, event);
+}
+
 void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eval_result_t *result)
 {
     cJSON *event = ddp_metrics_event("eval");

@@ -10,6 +10,9 @@
 typedef enum option_id {
     OPT_SET,
     OPT_OUT,
+    OPT_RESUME,
+    OPT_INIT,
+    OPT_ALLOW,
     OPT_DRY_RUN,
     OPT_LOG,
     OPT_HELP,
@@ -18,9 +21,16 @@ typedef enum option_id {
 } option_id_t;
 
 static const ddp_arg_t option_table[] = {
-    [OPT_SET]         = {"--set", "section.key=value", "set one key of the configuration; may be repeated"},
-    [OPT_OUT]         = {"--out", "DIR",
-                         "folder of the run; must not exist yet. Default: runs/<model>-<data>, or the next number"},
+    [OPT_SET] = {"--set", "section.key=value", "set one key of the configuration; may be repeated"},
+    [OPT_OUT] = {"--out", "DIR",
+                 "folder of the run; must not exist yet. Default: runs/<model>-<data>, or the next number"},
+    [OPT_RESUME] =
+        {"--resume", "auto|FILE",
+         "go on from a checkpoint: this file, or the newest whole one of --out, or of the newest run "
+         "with this model and data"},
+    [OPT_INIT]        = {"--init", "FILE", "begin with the weights of a checkpoint"},
+    [OPT_ALLOW]       = {"--allow-missing", "PATTERN",
+                         "with --init: parameters that may be missing on either side, as 'fc.*'; may be repeated"},
     [OPT_DRY_RUN]     = {"--dry-run", NULL,
                          "print configuration, model, buckets and memory; train nothing, write nothing"},
     [OPT_LOG]         = {"--log", "LEVEL", "error, warn, info (default) or debug"},
@@ -109,6 +119,18 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *argument)
         }
         options->out = argument;
         break;
+    case OPT_RESUME:
+        options->resume = argument;
+        break;
+    case OPT_INIT:
+        options->init = argument;
+        break;
+    case OPT_ALLOW:
+        if (options->n_allow == DDP_OPTIONS_MAX_ALLOW) {
+            return ddp_fail(DDP_ERR_CONFIG, "more than %d --allow-missing", DDP_OPTIONS_MAX_ALLOW);
+        }
+        options->allow[options->n_allow++] = argument;
+        break;
     case OPT_LOG:
         return ddp_options_take_log(options, argument);
     case OPT_DRY_RUN:
@@ -141,8 +163,15 @@ static ddp_status_t take_word(void *ctx, size_t index, const char *word)
 
 ddp_status_t ddp_options_parse(int argc, char *const *argv, ddp_options_t *options)
 {
-    const ddp_args_sink_t sink = {.ctx = options, .option = take_option, .word = take_word};
+    ddp_status_t          status = DDP_OK;
+    const ddp_args_sink_t sink   = {.ctx = options, .option = take_option, .word = take_word};
 
     *options = (ddp_options_t){.command = "train", .log = DDP_LOG_INFO};
-    return ddp_args_parse(option_table, N_OPTIONS, "ddptrain", argc, argv, &sink);
+    DDP_TRY(ddp_args_parse(option_table, N_OPTIONS, "ddptrain", argc, argv, &sink));
+    DDP_REQUIRE(options->resume == NULL || options->init == NULL, DDP_ERR_CONFIG,
+                "--resume goes on with a run and --init begins one: give one of them");
+    DDP_REQUIRE(options->n_allow == 0 || options->init != NULL, DDP_ERR_CONFIG,
+                "--allow-missing is for --init only: a run that goes on needs all of its state");
+out:
+    return status;
 }

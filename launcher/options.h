@@ -10,14 +10,19 @@
 #include "base/log.h"
 #include "base/status.h"
 
-#define DDP_OPTIONS_MAX_SETS 64
+#define DDP_OPTIONS_MAX_SETS  64
+#define DDP_OPTIONS_MAX_ALLOW 16
 
 /** Pointers are into argv, borrowed. */
 typedef struct ddp_options {
     const char     *command; /* what is run, to compare between ranks: "train" */
     bool            help, help_config, version, dry_run;
-    const char     *file; /* run.yaml, or NULL */
-    const char     *out;  /* --out, or NULL */
+    const char     *file;   /* run.yaml, or NULL */
+    const char     *out;    /* --out, or NULL */
+    const char     *resume; /* --resume: "auto" or a file, or NULL */
+    const char     *init;   /* --init: a file, or NULL */
+    size_t          n_allow;
+    const char     *allow[DDP_OPTIONS_MAX_ALLOW]; /* --allow-missing: patterns of names */
     ddp_log_level_t log;
     size_t          n_sets;
     const char     *set[DDP_OPTIONS_MAX_SETS]; /* "section.key=value", in order */

@@ -43,7 +43,7 @@ static ddp_status_t check_config(ddp_run_t *run)
 {
     ddp_status_t status                 = DDP_OK;
     const size_t n                      = ddp_config_keys();
-    ddp_field_t *fields                 = calloc(n + 3, sizeof(*fields));
+    ddp_field_t *fields                 = calloc(n + 5, sizeof(*fields));
     char(*names)[64]                    = calloc(n, sizeof(*names));
     char(*values)[DDP_CONFIG_TEXT_SIZE] = calloc(n, sizeof(*values));
 
@@ -60,7 +60,11 @@ static ddp_status_t check_config(ddp_run_t *run)
     fields[n + 1] =
         (ddp_field_t){.name = "--out", .value = run->options->out != NULL ? run->options->out : "(none)"};
     fields[n + 2] = (ddp_field_t){.name = "command", .value = run->options->command};
-    status        = ddp_comm_check_equal(run->comm, fields, n + 3);
+    fields[n + 3] = (ddp_field_t){.name  = "--resume",
+                                  .value = run->options->resume != NULL ? run->options->resume : "(none)"};
+    fields[n + 4] =
+        (ddp_field_t){.name = "--init", .value = run->options->init != NULL ? run->options->init : "(none)"};
+    status = ddp_comm_check_equal(run->comm, fields, n + 5);
     if (status == DDP_ERR_MISMATCH) {
         status = ddp_fail(DDP_ERR_CONFIG, "%s", ddp_error_line());
     }
@@ -278,6 +282,7 @@ ddp_reducer_params_t ddp_run_reducer_params(const ddp_run_t *run)
 
 void ddp_run_teardown(ddp_run_t *run)
 {
+    ddp_checkpoints_close(run);
     ddp_metrics_close(&run->metrics);
     ddp_loader_destroy(&run->loader);
     ddp_eval_destroy(&run->eval);

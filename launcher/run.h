@@ -17,6 +17,7 @@
 #include "io/sampler.h"
 #include "io/tokens.h"
 #include "kernels/device.h"
+#include "launcher/checkpoints.h"
 #include "launcher/config.h"
 #include "launcher/launch.h"
 #include "launcher/memory.h"
@@ -108,6 +109,8 @@ typedef struct ddp_run {
     ddp_schedule_t schedule;
     uint64_t       steps_per_epoch, total_steps;
     double         peak_gflops; /* of a rank: what a matrix product gets; 0: not known */
+
+    ddp_checkpoints_t checkpoints;
 } ddp_run_t;
 
 /**
@@ -133,6 +136,11 @@ ddp_status_t ddp_data_open(ddp_run_t *run) DDP_NODISCARD;
 /** Bring decoded samples into memory, once for each machine, and check that all machines have the same data.
  * Collective. */
 ddp_status_t ddp_data_load(ddp_run_t *run) DDP_NODISCARD;
+#define DDP_DATA_TEXT_SIZE 192
+/** What the training data are, without where they lie. After ddp_data_load(). */
+void ddp_data_fingerprint(const ddp_run_t *run, char text[DDP_DATA_TEXT_SIZE]);
+/** Folder of a run that has no --out, without a number: "runs/<model>-<data>". */
+void ddp_run_base(const ddp_run_t *run, char *base, size_t size);
 /** One log line. */
 void ddp_data_say(const ddp_run_t *run);
 void ddp_data_close(ddp_run_t *run);
@@ -201,6 +209,7 @@ ddp_status_t ddp_peak_find(ddp_run_t *run) DDP_NODISCARD;
 /** Lines of metrics.jsonl. Rank 0 only; no memory means no line. */
 void ddp_event_start(ddp_run_t *run);
 void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report);
+void ddp_event_checkpoint(ddp_run_t *run, const ddp_save_result_t *result);
 void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eval_result_t *result);
 typedef struct ddp_end_report {
     uint64_t          steps, skipped;

@@ -52,33 +52,36 @@ ddp_loader_params_t ddp_run_loader_params(const ddp_run_t *run)
     params.micro_batches = ddp_config_micro_batches(&run->config);
     ddp_partition(params.micro_batches, (size_t)ddp_comm_size(run->comm), (size_t)ddp_comm_rank(run->comm),
                   &params.first_micro, &params.micro_count);
-    params.end_step = run->total_steps;
+    params.first_step = run->checkpoints.first_step;
+    params.end_step   = run->total_steps;
     /* a step holds its micro-batches to its end, because backward reads them */
     params.depth      = params.micro_count + 4;
     params.timeout_ms = (int)(run->config.ddp.timeout_s * 1000);
     return params;
 }
 
-/* Rank 0 makes the run's folder with the configuration and opens the metrics. */
+/* Rank 0 makes the run's folder with the configuration and opens the metrics, or goes on with those there
+ * are. */
 static ddp_status_t create_folder(ddp_run_t *run)
 {
-    ddp_status_t status = DDP_OK;
-    char        *yaml   = NULL;
+    ddp_status_t status  = DDP_OK;
+    const bool   is_here = run->folder[0] != '\0';
+    char        *yaml    = NULL;
     char         base[64];
-    char         model[32];
-    char         data[32];
 
     if (ddp_comm_rank(run->comm) != 0) {
         return DDP_OK;
     }
-    ddp_config_value(&run->config, ddp_config_find("model", "kind"), model, sizeof(model));
-    ddp_config_value(&run->config, ddp_config_find("data", "kind"), data, sizeof(data));
-    snprintf(base, sizeof(base), "runs/%s-%s", model, data);
+    ddp_run_base(run, base, sizeof(base));
     yaml = ddp_config_dump(&run->config);
     DDP_REQUIRE(yaml != NULL, DDP_ERR_NO_MEMORY, "no memory for config.yaml");
-    DDP_TRY(ddp_run_folder_create(run->options->out, base, run->folder, sizeof(run->folder)));
+    if (!is_here) {
+        DDP_TRY(ddp_run_folder_create(run->options->out, base, run->folder, sizeof(run->folder)));
+        DDP_TRY(ddp_run_folder_lock(run->folder, &run->checkpoints.lock_fd));
+    }
     DDP_TRY(ddp_file_write(run->folder, "config.yaml", yaml));
-    DDP_TRY(ddp_metrics_open(run->folder, &run->metrics));
+    DDP_TRY(is_here ? ddp_metrics_resume(run->folder, run->checkpoints.first_step, &run->metrics)
+                    : ddp_metrics_open(run->folder, &run->metrics));
 out:
     free(yaml);
     return status;
@@ -158,9 +161,11 @@ ddp_status_t ddp_run_setup(ddp_run_t *run)
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(ddp_run_build(run));
+    DDP_TRY(ddp_checkpoints_restore(run));
     DDP_TRY(ddp_peak_find(run));
-    /* last, so that a set-up that fails leaves no empty folder */
+    /* late, so that a set-up that fails leaves no empty folder */
     DDP_TRY(ddp_comm_agree(run->comm, create_folder(run)));
+    DDP_TRY(ddp_checkpoints_create(run));
     say_start(run);
     if (ddp_comm_rank(run->comm) == 0) {
         ddp_progress_init(&run->progress);

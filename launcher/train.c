@@ -202,12 +202,13 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
     window_t     window;
 
     window_open(run, &window);
-    for (uint64_t step = 0; step < run->total_steps; step++) {
+    for (uint64_t step = run->checkpoints.first_step; step < run->total_steps; step++) {
         const ddp_batch_range_t range  = ddp_run_batch(run, step);
         ddp_step_result_t       result = {0};
+        double                  loss   = NAN;
 
         DDP_TRY(ddp_run_step(run, step, &result));
-        if (step == 0) {
+        if (step == run->checkpoints.first_step) {
             end->first_step_ms = (double)(ddp_clock_ns() - run->start_ns) / 1e6;
         }
         window.steps++;
@@ -227,10 +228,16 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
             const int64_t before = ddp_clock_ns();
 
             DDP_TRY(evaluate(run, step + 1, range.epoch + 1, &end->test));
+            loss = end->test.loss;
             window.start_ns += ddp_clock_ns() - before; /* throughput is that of training */
         }
+        DDP_TRY(ddp_checkpoints_step(run, step + 1, loss));
+    }
+    if (run->checkpoints.first_step >= run->total_steps) { /* there was nothing left to do */
+        DDP_TRY(ddp_eval_run(run, &end->test));
     }
     DDP_TRY(ddp_reducer_finish(run->reducer));
+    DDP_TRY(ddp_checkpoints_save_now(run, run->total_steps));
     if (ddp_comm_machines(run->comm) > 1) {
         DDP_TRY(ddp_reducer_check_replicas(run->reducer));
     }
@@ -326,6 +333,7 @@ ddp_status_t ddp_run_command(ddp_run_t *run, ddp_status_t early)
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(ddp_run_join(run, early));
+    DDP_TRY(ddp_checkpoints_find(run));
     DDP_TRY(ddp_run_prepare(run));
     if (run->options->dry_run) {
         return ddp_run_dry(run);

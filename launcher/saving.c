@@ -1,0 +1,166 @@
+/* When a run saves, and what it says about it. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "launcher/run.h"
+
+#define MOST_FAILED 3 /* saves in a row */
+
+static bool is_wanted(const ddp_config_t *config)
+{
+    return config->checkpoint.every_steps > 0 || config->checkpoint.every_epochs > 0;
+}
+
+ddp_status_t ddp_checkpoints_create(ddp_run_t *run)
+{
+    ddp_status_t       status = DDP_OK;
+    ddp_saver_params_t params = DDP_SAVER_PARAMS_INIT;
+    char               folder[DDP_RUN_FOLDER_SIZE + 64];
+
+    if (!is_wanted(&run->config)) {
+        return DDP_OK;
+    }
+    snprintf(folder, sizeof(folder), "%s/checkpoints", run->folder);
+    params.comm      = run->comm;
+    params.reducer   = run->reducer;
+    params.tensors   = ddp_params_descs(run->params);
+    params.n_tensors = ddp_params_count(run->params);
+    params.folder    = folder;
+    params.keep      = (size_t)run->config.checkpoint.keep;
+    DDP_TRY(ddp_saver_create(&params, &run->checkpoints.saver));
+out:
+    return status;
+}
+
+/* Rank 0: one line and one event for each save that came to its end. */
+static void tell_results(ddp_run_t *run)
+{
+    ddp_checkpoints_t *c = &run->checkpoints;
+    ddp_save_result_t  result;
+
+    while (ddp_saver_poll(c->saver, &result)) {
+        c->failed = result.is_saved ? 0 : c->failed + 1;
+        ddp_progress_clear(&run->progress);
+        if (result.is_saved) {
+            ddp_log(DDP_LOG_DEBUG, "checkpoint %s, %.1f MB", result.path, (double)result.bytes / 1e6);
+        } else {
+            ddp_log(DDP_LOG_WARN, "checkpoint of step %" PRIu64 " is not saved: %s", result.step, result.why);
+        }
+        ddp_event_checkpoint(run, &result);
+    }
+}
+
+/* Rank 0's count decides for all. */
+static ddp_status_t check_failed(ddp_run_t *run, int most)
+{
+    ddp_status_t status = DDP_OK;
+
+    if (ddp_comm_rank(run->comm) == 0) {
+        tell_results(run);
+        if (run->checkpoints.failed >= most) {
+            status = ddp_fail(DDP_ERR_IO,
+                              most > 1 ? "%d checkpoints in a row could not be saved"
+                                       : "the last checkpoint could not be saved",
+                              run->checkpoints.failed);
+        }
+    }
+    return ddp_comm_agree(run->comm, status);
+}
+
+static ddp_status_t save(ddp_run_t *run, uint64_t done, bool is_best)
+{
+    ddp_status_t               status  = DDP_OK;
+    ddp_checkpoints_t         *c       = &run->checkpoints;
+    const ddp_batch_range_t    next    = ddp_run_batch(run, done);
+    const ddp_optim_config_t   optim   = ddp_run_reducer_params(run).optim;
+    const bool                 is_mine = ddp_comm_rank(run->comm) == 0;
+    char                      *yaml    = is_mine ? ddp_config_dump(&run->config) : NULL;
+    char                       data[DDP_DATA_TEXT_SIZE];
+    char                       kind[16];
+    const ddp_training_state_t state = {
+        .step          = done,
+        .epoch         = next.epoch,
+        .samples_seen  = next.epoch * run->data.samples + next.first,
+        .seed          = run->config.train.seed,
+        .micro_batches = ddp_config_micro_batches(&run->config),
+        .isa           = ddp_isa_name(run->isa),
+        .optimizer     = kind,
+        .n_slots       = ddp_optim_slots(&optim),
+        .slot          = {ddp_optim_slot_name(&optim, 0), ddp_optim_slot_name(&optim, 1)},
+        .data          = data,
+        .config        = yaml != NULL ? yaml : "",
+        .producer      = "ddptrain " DDP_VERSION,
+        .best_loss     = c->best_loss};
+
+    DDP_TRY(check_failed(run, MOST_FAILED));
+    status = is_mine && yaml == NULL ? ddp_fail(DDP_ERR_NO_MEMORY, "no memory for a checkpoint") : DDP_OK;
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+    ddp_config_value(&run->config, ddp_config_find("optimizer", "kind"), kind, sizeof(kind));
+    ddp_data_fingerprint(run, data);
+    DDP_TRY(ddp_reducer_finish(run->reducer));
+    DDP_TRY(ddp_saver_save(c->saver, &state, is_best));
+    c->last_saved = done;
+out:
+    free(yaml);
+    return status;
+}
+
+static bool is_due(const ddp_run_t *run, uint64_t done)
+{
+    const uint64_t steps = run->config.checkpoint.every_steps;
+    const uint64_t epoch = run->config.checkpoint.every_epochs * run->steps_per_epoch;
+
+    return (steps > 0 && done % steps == 0) || (epoch > 0 && done % epoch == 0);
+}
+
+ddp_status_t ddp_checkpoints_step(ddp_run_t *run, uint64_t done, double loss)
+{
+    ddp_status_t       status  = DDP_OK;
+    ddp_checkpoints_t *c       = &run->checkpoints;
+    const bool         is_best = !isnan(loss) && !(loss >= c->best_loss); /* best_loss may be NaN */
+
+    if (c->saver == NULL) {
+        return DDP_OK;
+    }
+    if (is_best) {
+        c->best_loss = loss;
+    }
+    if (is_due(run, done)) {
+        DDP_TRY(save(run, done, is_best));
+    } else if (ddp_comm_rank(run->comm) == 0) {
+        tell_results(run);
+    }
+out:
+    return status;
+}
+
+ddp_status_t ddp_checkpoints_save_now(ddp_run_t *run, uint64_t done)
+{
+    ddp_status_t status = DDP_OK;
+
+    if (run->checkpoints.saver == NULL) {
+        return DDP_OK;
+    }
+    if (run->checkpoints.last_saved != done && done > run->checkpoints.first_step) {
+        DDP_TRY(save(run, done, false));
+    }
+    DDP_TRY(ddp_saver_finish(run->checkpoints.saver));
+    DDP_TRY(check_failed(run, 1));
+out:
+    return status;
+}
+
+void ddp_checkpoints_close(ddp_run_t *run)
+{
+    ddp_saver_destroy(&run->checkpoints.saver);
+    ddp_checkpoint_close(&run->checkpoints.opened);
+    if (run->checkpoints.lock_fd > 0) {
+        (void)close(run->checkpoints.lock_fd);
+        run->checkpoints.lock_fd = 0;
+    }
+}
