@@ -380,6 +380,7 @@ endless()
 {
     rm -rf runs
     $mpirun -np 3 "$program" $small --set train.steps=100000000 --set train.eval_every=100000000 \
+        --set checkpoint.every_epochs=0 \
         --set ddp.timeout_s="$1" >out 2>err &
     job=$!
     tries=0

@@ -144,8 +144,9 @@ START_TEST(unknown_keys_are_named_with_line_column_and_the_nearest_key)
     refuse("# batc: 1\ntrain: {batch: 3, batc: 4}\n",
            ":2:19: ", "unknown key 'batc' in 'train'; did you mean 'batch'?");
     refuse("train: {batch: 3} # modle: {}\nmodle: {kind: cnn}\n", ":2:1: ", "did you mean 'model'?");
-    refuse("checkpoint: {every_steps: 5}\n", ":1:1: ", "unknown key 'checkpoint'");
     refuse("train: {half: true}\n", ":1:9: ", "unknown key 'half' in 'train'");
+    refuse("checkpoints: {every_steps: 5}\n",
+           ":1:1: ", "unknown key 'checkpoints'; did you mean 'checkpoint'?");
 }
 END_TEST
 
