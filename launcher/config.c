@@ -7,7 +7,8 @@
 #include "base/error.h"
 #include "launcher/suggest.h"
 
-static const char *const sections[] = {"model", "data", "train", "optimizer", "schedule", "ddp"};
+static const char *const sections[] = {"model",    "data", "train",     "optimizer",
+                                       "schedule", "ddp",  "checkpoint"};
 #define N_SECTIONS (sizeof(sections) / sizeof(sections[0]))
 
 static void *at(ddp_config_t *config, const ddp_key_t *key)
