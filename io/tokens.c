@@ -17,7 +17,8 @@
 #include "io/source_internal.h"
 #include "io/tokens_h5_internal.h"
 
-#define END_BYTES ((size_t)64) /* of both ends of a shard, for the digest */
+#define END_BYTES ((size_t)64) /* of an end of a shard, or a place in it, for the digest */
+#define PLACES    ((size_t)64) /* that the digest looks at, from end to end */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tokens are read as they lie in the file");
 
@@ -189,14 +190,15 @@ out:
 
 static uint64_t digest_mapped(uint64_t digest, const shard_t *shard)
 {
-    const size_t end = shard->map_bytes > END_BYTES ? shard->map_bytes - END_BYTES : 0;
+    const size_t last = shard->map_bytes > END_BYTES ? shard->map_bytes - END_BYTES : 0;
 
     digest = ddp_source_hash(digest, shard->map_bytes);
-    for (size_t i = shard->offset; i < shard->offset + END_BYTES && i < shard->map_bytes; i++) {
-        digest = ddp_source_hash(digest, shard->map[i]);
-    }
-    for (size_t i = end; i < shard->map_bytes; i++) {
-        digest = ddp_source_hash(digest, shard->map[i]);
+    for (size_t place = 0; place < PLACES; place++) {
+        const size_t first = last / (PLACES - 1) * place + last % (PLACES - 1) * place / (PLACES - 1);
+
+        for (size_t i = first; i < first + END_BYTES && i < shard->map_bytes; i++) {
+            digest = ddp_source_hash(digest, shard->map[i]);
+        }
     }
     return digest;
 }

@@ -58,9 +58,10 @@ typedef struct ddp_tokens_info {
     size_t   sequences; /* of the split */
     size_t   context;
     size_t   shards;
-    uint64_t tokens; /* of all shards */
-    uint64_t digest; /* of sizes and of the ends of all shards: the same on machines with the same files */
-    char     source[512]; /* for the user: "data/train-*.bin (12 shards)" */
+    uint64_t tokens;  /* of all shards */
+    uint64_t digest;  /* of the sizes of all shards and what is at 64 places of each (HDF5: at the ends): the
+                         same on machines with the same files */
+    char source[512]; /* for the user: "data/train-*.bin (12 shards)" */
 } ddp_tokens_info_t;
 
 /**

@@ -393,6 +393,26 @@ START_TEST(the_digest_tells_other_files_apart)
 }
 END_TEST
 
+START_TEST(the_digest_looks_at_places_in_the_middle_too)
+{
+    static const size_t other[] = {0, 1, 777, 2000, 3999};
+    char                text[4000];
+    uint64_t            first;
+
+    memset(text, 'a', sizeof(text));
+    io_test_write(folder, "a.txt", text, sizeof(text));
+    ddp_assert_ok(open_file(DDP_TOKENS_TEXT, "a.txt"));
+    first = ddp_tokens_info(tokens)->digest;
+    for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
+        text[other[i]] = 'b';
+        io_test_write(folder, "b.txt", text, sizeof(text));
+        ddp_assert_ok(open_file(DDP_TOKENS_TEXT, "b.txt"));
+        ck_assert(ddp_tokens_info(tokens)->digest != first);
+        text[other[i]] = 'a';
+    }
+}
+END_TEST
+
 START_TEST(what_a_file_is_shows_in_its_first_bytes_or_its_name)
 {
     static const struct {
@@ -462,6 +482,7 @@ int main(void)
     tcase_add_test(tcase, a_context_longer_than_the_data_is_refused);
     tcase_add_test(tcase, missing_files_and_wrong_parameters_are_refused);
     tcase_add_test(tcase, the_digest_tells_other_files_apart);
+    tcase_add_test(tcase, the_digest_looks_at_places_in_the_middle_too);
     tcase_add_test(tcase, what_a_file_is_shows_in_its_first_bytes_or_its_name);
     tcase_add_test(tcase, only_the_first_sequences_of_a_split_are_used_where_that_is_asked_for);
     suite_add_tcase(suite, tcase);
