@@ -74,7 +74,7 @@ START_TEST(gradients_of_values_that_are_used_twice_equal_differences)
         {.op = NN_CONV, .x = 2, .weight = 3, .bias = NN_NONE, .stride = 1, .pad = 1},
         {.op = NN_NORM, .x = 3, .x2 = 2, .weight = 4, .bias = 5}, /* the residual's comes last */
         {.op = NN_ADD, .x = 4, .x2 = 3},                          /* so 3 has a gradient */
-        {.op = NN_ADD, .x = 5, .x2 = 2},                          /* and 2 */
+        {.op = NN_ADD, .x = 5, .x2 = 1},                          /* and 1 */
         {.op = NN_NORM, .x = 6, .x2 = 2, .weight = 4, .bias = 5, .act = DDP_ACT_RELU}, /* shared gamma, beta
                                                                                         */
         {.op = NN_CONV, .x = 7, .weight = 6, .bias = NN_NONE, .stride = 1, .pad = 0},
