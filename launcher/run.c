@@ -1,5 +1,6 @@
 #include "launcher/run.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -229,6 +230,38 @@ out:
     return status;
 }
 
+/* The smallest micro-batch of a batch of so many samples suffices for the model. */
+static ddp_status_t check_parts(const ddp_run_t *run, size_t samples)
+{
+    const size_t parts  = ddp_config_micro_batches(&run->config);
+    const size_t least  = samples < parts ? 1 : samples / parts;
+    const size_t needed = ddp_model_min_samples(run->model);
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(
+        samples == 0 || least >= needed, DDP_ERR_CONFIG,
+        "model.depth %" PRIu64 " makes images of one pixel of these pictures, and a single one can not be "
+        "normalised: a batch of %zu samples in %zu micro-batches has one of %zu; set train.micro_batch, "
+        "train.batch or data.samples so that none has less than %zu",
+        run->config.model.depth, samples, parts, least, needed);
+out:
+    return status;
+}
+
+/* A batch, and the last one of an epoch if there is a shorter one. */
+static ddp_status_t check_batches(const ddp_run_t *run)
+{
+    const size_t batch  = (size_t)run->config.train.batch;
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(check_parts(run, batch));
+    if (run->total_steps >= run->steps_per_epoch) {
+        DDP_TRY(check_parts(run, run->data.samples % batch));
+    }
+out:
+    return status;
+}
+
 ddp_status_t ddp_run_prepare(ddp_run_t *run)
 {
     ddp_status_t status = DDP_OK;
@@ -242,6 +275,9 @@ ddp_status_t ddp_run_prepare(ddp_run_t *run)
     status = ddp_schedule_check(&run->schedule);
     if (status == DDP_OK) {
         status = ddp_run_model(run, &run->params, &run->model);
+    }
+    if (status == DDP_OK) {
+        status = check_batches(run);
     }
     DDP_TRY(ddp_comm_agree(run->comm, status));
     run->frozen = count_frozen(run->params);

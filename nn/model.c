@@ -47,8 +47,9 @@ ddp_status_t ddp_model_create(const ddp_model_config_t *config, ddp_params_t *pa
     DDP_TRY(check_config(config));
     DDP_REQUIRE(ddp_params_count(params) == 0, DDP_ERR_STATE,
                 "model: the parameter list has %zu parameters already", ddp_params_count(params));
-    model->config = *config;
-    model->ops    = all_ops[config->kind];
+    model->config      = *config;
+    model->ops         = all_ops[config->kind];
+    model->min_samples = 1;
     DDP_TRY(model->ops->build(model, params));
     DDP_TRY(ddp_params_finish(params));
     *model_p = model;
@@ -83,6 +84,11 @@ ddp_status_t ddp_model_forward(ddp_model_t *model, ddp_tape_t *tape, ddp_tensor_
     DDP_TRY(model->ops->forward(model, tape, x, logits_p));
 out:
     return status;
+}
+
+size_t ddp_model_min_samples(const ddp_model_t *model)
+{
+    return model->min_samples;
 }
 
 size_t ddp_model_layers(const ddp_model_t *model, ddp_layer_info_t *layers, size_t capacity)

@@ -73,6 +73,10 @@ DDP_API ddp_status_t ddp_model_forward_tokens(ddp_model_t *model, ddp_tape_t *ta
 DDP_API ddp_status_t ddp_model_logits(ddp_model_t *model, ddp_tape_t *tape, const int32_t *tokens, size_t n,
                                       size_t length, ddp_tensor_t **logits_p) DDP_NODISCARD;
 
+/** Least number of samples of a micro-batch in training: 2 where batch normalisation comes down to images of
+ * a single pixel, since one value has no variance; else 1. */
+DDP_API size_t ddp_model_min_samples(const ddp_model_t *model);
+
 /** One line of the model table: layer, output shape for batch 1, parameters. */
 typedef struct ddp_layer_info {
     char   name[32];

@@ -40,6 +40,7 @@ struct ddp_model {
     ddp_resnet_t          *resnet;   /* owned; resnet */
     ddp_layer_info_t       layers[DDP_MODEL_MAX_LAYERS];
     size_t                 n_layers;
+    size_t                 min_samples;
     double                 flops;
 };
 

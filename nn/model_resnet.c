@@ -216,6 +216,7 @@ static ddp_status_t build(ddp_model_t *model, ddp_params_t *params)
                               s > 0 && i == 0 ? 2 : 1, block));
         }
     }
+    model->min_samples = site.shape[0] * site.shape[1] == 1 ? 2 : 1;
     ddp_model_add_plain(model, "avgpool", "global average", 1, &site.shape[2]);
     ddp_model_add_dropout(model, 1, site.shape[2]);
     DDP_TRY(ddp_model_add_linear(model, params, "fc", site.shape[2], config->classes, DDP_ACT_NONE,

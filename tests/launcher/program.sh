@@ -291,6 +291,11 @@ resnet()
     holds out '^total .* 272186$'
     ranks 2 2 $small --set model.kind=resnet --set model.depth=21
     says 'no resnet of depth 21; there are 20, 32, 44, 56, 110'
+    # 28 x 28 pictures end as one pixel each; 200 samples leave 2 for a last batch of 3 micro-batches
+    deep="$small --set model.kind=resnet --set model.depth=18 --set train.batch=9 --set train.micro_batch=3 --dry-run"
+    ranks 2 2 $deep --set train.steps=30
+    says 'a batch of 2 samples in 3 micro-batches has one of 1; set train.micro_batch'
+    ranks 2 0 $deep --set train.steps=3
     mkdir ten
     for i in 1 2 3 4 5; do
         cifar_file ten/data_batch_$i.bin 4 ''

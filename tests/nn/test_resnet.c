@@ -114,6 +114,10 @@ START_TEST(the_layer_table_shows_blocks_and_what_they_cost)
     ck_assert_mem_eq(layers[1].shape, ((size_t[3]){56, 56, 64}), sizeof(size_t[3]));
     /* 4.089 G multiply-adds, as published for this form; the stem's input needs no gradient */
     ck_assert_double_eq(ddp_model_flops(model) / 2.0, 3 * 4089184256.0 - 118013952.0);
+    ck_assert_uint_eq(ddp_model_min_samples(model), 1);
+    close_model(&params, &model);
+    open_model(18, 32, 10, &params, &model); /* 32, 16, 8, 8, 4, 2, 1 */
+    ck_assert_uint_eq(ddp_model_min_samples(model), 2);
     close_model(&params, &model);
 }
 END_TEST
