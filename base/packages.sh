@@ -7,7 +7,7 @@ packages_build="gcc libc6-dev cmake ninja-build pkgconf openmpi-bin libopenmpi-d
     libcjson-dev libxxhash-dev zlib1g-dev libpcre2-dev libhwloc-dev
     dataset-fashion-mnist"
 # To build and run the tests: Check, what results are compared with, and a text to train on.
-packages_test="check binutils libopenblas-serial-dev libonnx-testdata bible-kjv"
+packages_test="check binutils libopenblas-serial-dev libonnx-testdata bible-kjv procps"
 # What only CI insists on: the second compiler, and the one version of the formatter that lint asks for.
 packages_ci="clang clang-format-14"
 

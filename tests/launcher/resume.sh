@@ -1,0 +1,183 @@
+#!/bin/sh
+# Checkpoints of the whole program: a run that was stopped anywhere goes on to the very same weights, on any number of
+# ranks. Usage: sh resume.sh CASE DDPTRAIN MPIRUN [mpirun option...]
+set -u
+
+. "$(dirname "$0")/support.sh"
+
+# 8 micro-batches, a short last batch, dropout and moments; 12 steps of 3 epochs.
+small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=130 --set train.batch=60
+    --set train.micro_batch=8 --set train.epochs=3 --set model.kind=mlp --set model.hidden=[24,16]
+    --set model.dropout=0.2 --set checkpoint.every_steps=2 --log error"
+
+# ends_with WANTED: the last run's weights are these
+ends_with()
+{
+    if [ "$(weights)" != "$1" ] || [ -z "$1" ]; then
+        fail "weights '$(weights)' instead of '$1'"
+        cat err
+    fi
+}
+
+# The run that nothing stopped.
+whole_run()
+{
+    run 0 "$program" $small --out whole
+    whole=$(weights)
+}
+
+# Stopped after some steps on one number of ranks, gone on with on others; also without shared memory.
+bits()
+{
+    whole_run
+    ranks 3 0 $small --set train.steps=5 --set schedule.kind=constant --out part
+    # the learning rate follows from the number of steps: the same schedule is set for both
+    ranks 1 0 $small --set schedule.kind=constant --out constant
+    constant=$(weights)
+    for np in 1 2 4; do
+        cp -r part part$np
+        ranks $np 0 $small --set schedule.kind=constant --out part$np --resume auto
+        ends_with "$constant"
+        cmp constant/checkpoints/ckpt-000000000012.h5 part$np/checkpoints/ckpt-000000000012.h5 ||
+            fail "on $np ranks the last checkpoint has other bytes"
+    done
+    cp -r part apart
+    DDP_HOST_SHM=0 ranks 3 0 $small --set schedule.kind=constant --out apart --resume auto
+    ends_with "$constant"
+    ranks 2 0 $small --out again --resume whole/checkpoints/ckpt-000000000010.h5
+    ends_with "$whole"
+}
+
+# kill -9 of a rank or of mpirun at a random moment, again and again, until so many were killed; then to the end.
+kills()
+{
+    longer="$small --set train.epochs=30"
+    run 0 "$program" $longer --out whole
+    whole=$(weights)
+    tries=0
+    victims=0
+    while [ $victims -lt "${DDP_TEST_KILLS:-5}" ] && [ $tries -lt 1000 ]; do
+        rm -rf killed
+        while [ $victims -lt "${DDP_TEST_KILLS:-5}" ] && ! run_some $((tries % 3 + 1)) $longer --out killed --resume auto; do
+            tries=$((tries + 1))
+        done
+    done
+    tries=0
+    until $mpirun -np 2 "$program" $longer --out killed --resume auto >out 2>err; do
+        tries=$((tries + 1)) # ranks whose mpirun was killed may still be there
+        if [ $tries -gt 20 ]; then
+            fail "the run does not come to its end after $victims kills"
+            cat err
+            return
+        fi
+        sleep 1
+    done
+    ends_with "$whole"
+}
+
+# run_some NP ARGUMENT...: true if the run ended by itself. Else somebody of it was killed.
+run_some()
+{
+    np=$1
+    shift
+    $mpirun -np "$np" "$program" "$@" --set ddp.timeout_s=3 >out 2>err &
+    job=$!
+    sleep "$(awk -v drawn="$(od -An -N2 -tu2 /dev/urandom)" 'BEGIN { print drawn / 65536 * 2.5 }')"
+    victim=$(pgrep -f "$program .*--out killed" | shuf -n 1)
+    if [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null; then
+        victims=$((victims + 1))
+    fi
+    wait $job
+}
+
+# What is damaged is passed over and named; where nothing is whole the run does not begin anew by itself.
+damaged()
+{
+    whole_run
+    cp -r whole cut
+    truncate -s 5000 cut/checkpoints/ckpt-000000000012.h5
+    run 0 "$program" $small --out cut --resume auto --log warn
+    says 'ckpt-000000000012.h5 is passed over'
+    holds err 'cut short'
+    ends_with "$whole"
+    for file in cut/checkpoints/ckpt-*.h5; do
+        truncate -s 5000 "$file"
+    done
+    ranks 2 1 $small --out cut --resume auto
+    says 'none of its'
+    run 1 "$program" $small --out new --resume whole/metrics.jsonl
+    says 'not a checkpoint of ddptrain'
+    [ -e new ] && fail 'a run that did not begin left a folder'
+    run 1 "$program" $small --out new --resume nowhere.h5
+    says 'no such file or directory'
+}
+
+# What may change is listed, what may not is refused by name.
+changes()
+{
+    whole_run
+    run 2 "$program" $small --out whole --resume auto --set train.batch=30
+    says 'train.batch was 60 and cannot become 30'
+    run 2 "$program" $small --out whole --resume auto --set optimizer.kind=sgd
+    says 'optimizer.kind was adamw and cannot become sgd'
+    run 1 "$program" $small --out whole --resume auto --set 'model.hidden=[24,15]'
+    says "'fc2.weight' is [16, 24], the model wants [15, 24]"
+    run 0 "$program" $small --out whole --resume auto --set train.epochs=4 --set train.micro_batch=20 --log info
+    holds err 'resume: train.epochs was 3, is now 4'
+    holds err 'resume: train.micro_batch stays 8, not 20'
+    [ "$(grep -c '"event":"start"' whole/metrics.jsonl)" -eq 2 ] || fail 'metrics do not have two starts'
+    [ "$(grep -c '"event":"end"' whole/metrics.jsonl)" -eq 1 ] || fail 'metrics do not have one end'
+    run 2 "$program" $small --resume auto --init whole/checkpoints/best.h5
+    says '--resume goes on with a run and --init begins one'
+}
+
+# auto without --out: the newest run of this model and these data; a new one if there is none.
+newest()
+{
+    run 0 "$program" $small --resume auto --set train.steps=4 --log info
+    holds err 'no checkpoint of this model and data: the run begins anew'
+    run 0 "$program" $small --set train.steps=4
+    run 0 "$program" $small --set 'model.hidden=[8]' --set train.steps=4
+    DDPTRAIN_RESTART_COUNT=1 run 0 "$program" $small --log info
+    holds err 'folder runs/mlp-shapes-2'
+    holds err 'goes on after step 4'
+    [ -e runs/mlp-shapes-4 ] && fail 'a folder too many'
+    run 1 "$program" $small --out runs/mlp-shapes
+    says 'exists and is not empty'
+    (
+        flock 9
+        run 1 "$program" $small --out runs/mlp-shapes-2 --resume auto
+        says 'another run is training in this folder'
+    ) 9>runs/mlp-shapes-2/.lock
+}
+
+# Weights only; what is missing must be allowed by name.
+init()
+{
+    whole_run
+    ranks 2 0 $small --out first --init whole/checkpoints/best.h5 --set train.steps=1 --set optimizer.lr=0
+    ends_with "$whole"
+    run 1 "$program" $small --out second --init whole/checkpoints/best.h5 --set 'model.hidden=[24,16,4]'
+    says 'the checkpoint is of another model'
+    run 1 "$program" $small --out second --init whole/checkpoints/best.h5 --set 'model.hidden=[24,16,4]' \
+        --allow-missing 'fc4.*'
+    says "'fc3.weight' is [10, 16], the model wants [4, 16]"
+    run 2 "$program" $small --allow-missing 'fc4.*'
+    says '--allow-missing is for --init only'
+}
+
+# A disk that fills up: training goes on, three failures in a row end it.
+full()
+{
+    mkdir full
+    run 1 env DDP_FAULT=save_write:0 "$program" $small --out full/run --log warn
+    holds err 'checkpoint of step 2 is not saved: save_write: planted'
+    holds err '3 checkpoints in a row could not be saved'
+    [ -z "$(find full -name 'ckpt-*')" ] || fail 'a checkpoint that was not saved is there'
+    run 0 "$program" $small --out none --set checkpoint.every_steps=0 --set checkpoint.every_epochs=0
+    [ -e none/checkpoints ] && fail 'checkpoints without being asked'
+    return 0
+}
+
+"$case"
+exit $failed
