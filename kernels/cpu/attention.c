@@ -33,6 +33,7 @@ typedef struct head {
     float           scale;
     drop_t          drop;
     ddp_precision_t precision;
+    float           beta_rows, beta_keys; /* 0: dq, and dk with dv, are not there yet */
 } head_t;
 
 /* Rows r0 .. r0 + rows - 1 of the queries, keys k0 .. k0 + keys - 1. Of a row's keys the first `i + seen`
@@ -135,7 +136,7 @@ static ddp_status_t scores(const head_t *head, const tile_t *tile, const float *
     return DDP_ISA_NAME(gemm)(&args);
 }
 
-/* to[rows, width] += p[rows, keys] from[keys, width] */
+/* to[rows, width] = beta * to + p[rows, keys] from[keys, width] */
 static ddp_status_t mix(const head_t *head, const tile_t *tile, const float *p, const float *from, float beta,
                         float *to, size_t ldto)
 {
@@ -155,16 +156,16 @@ static ddp_status_t mix(const head_t *head, const tile_t *tile, const float *p, 
     return DDP_ISA_NAME(gemm)(&args);
 }
 
-/* to[keys, width] += p^T from[rows, width] */
+/* to[keys, width] = beta * to + p^T from[rows, width] */
 static ddp_status_t spread(const head_t *head, const tile_t *tile, const float *p, const float *from,
-                           size_t ldfrom, float *to)
+                           size_t ldfrom, float beta, float *to)
 {
     const ddp_gemm_args_t args = {.transpose_a = true,
                                   .m           = tile->keys,
                                   .n           = head->width,
                                   .k           = tile->rows,
                                   .alpha       = 1.0F,
-                                  .beta        = 1.0F,
+                                  .beta        = beta,
                                   .a           = p,
                                   .lda         = PITCH,
                                   .b           = from + tile->r0 * ldfrom,
@@ -312,7 +313,7 @@ static void backward_row_dropped(const head_t *head, const tile_t *tile, size_t 
     apply_keep(keep, seen, s);
 }
 
-/* One tile of one block; dq, dk and dv are added to. */
+/* What one tile of one block adds to dq, dk and dv. */
 static ddp_status_t backward_tile(const head_t *head, const tile_t *tile, const float *delta, float *s)
 {
     float       *dp     = s + BLOCK * PITCH;
@@ -332,12 +333,12 @@ static ddp_status_t backward_tile(const head_t *head, const tile_t *tile, const 
                          head->scale);
         }
     }
-    status = spread(head, tile, s, head->dy, head->ldy, head->dv);
+    status = spread(head, tile, s, head->dy, head->ldy, head->beta_keys, head->dv);
     if (status == DDP_OK) {
-        status = spread(head, tile, dp, head->q, head->ld, head->dk);
+        status = spread(head, tile, dp, head->q, head->ld, head->beta_keys, head->dk);
     }
     if (status == DDP_OK) {
-        status = mix(head, tile, dp, head->k, 1.0F, head->dq, head->ld);
+        status = mix(head, tile, dp, head->k, tile->k0 == 0 ? head->beta_rows : 1.0F, head->dq, head->ld);
     }
     return status;
 }
@@ -364,16 +365,13 @@ static ddp_status_t backward_block(const head_t *head, size_t r0, size_t length,
 ddp_status_t DDP_ISA_NAME(attention_backward)(const ddp_attention_backward_args_t *args)
 {
     const ddp_attention_args_t *forward = &args->forward;
-    const size_t                rows    = forward->sequences * forward->length;
+    const size_t                blocks  = (forward->length + BLOCK - 1) / BLOCK;
     ddp_status_t                status  = DDP_OK;
     void                       *scratch = NULL;
 
     status = ddp_cpu_scratch_get(2 * BLOCK * PITCH * sizeof(float), &scratch);
     if (status != DDP_OK) {
         return status;
-    }
-    if (!args->accumulate) {
-        DDP_ISA_NAME(fill)(args->dqkv, rows * 3 * forward->channels, 0.0F);
     }
     for (size_t i = 0; i < forward->sequences * forward->heads; i++) {
         head_t head = head_at(forward, i / forward->heads, i % forward->heads);
@@ -382,8 +380,12 @@ ddp_status_t DDP_ISA_NAME(attention_backward)(const ddp_attention_backward_args_
         head.dk = head.dq + forward->channels;
         head.dv = head.dk + forward->channels;
         head.dy = args->dy + (head.y - forward->y);
-        for (size_t r0 = 0; r0 < forward->length && status == DDP_OK; r0 += BLOCK) {
-            status = backward_block(&head, r0, forward->length, scratch);
+        /* The last block sees all keys: from it on gradients are there to be added to. */
+        head.beta_rows = args->accumulate ? 1.0F : 0.0F;
+        head.beta_keys = head.beta_rows;
+        for (size_t b = blocks; b-- > 0 && status == DDP_OK;) {
+            status         = backward_block(&head, b * BLOCK, forward->length, scratch);
+            head.beta_keys = 1.0F;
         }
     }
     ddp_cpu_scratch_put();

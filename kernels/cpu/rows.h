@@ -97,11 +97,15 @@ static inline float row_max(const float *x, size_t n, bool *has_nan)
         lanes = vmax(v, lanes);
         nan |= v != v;
     }
-    largest  = vhmax(lanes);
-    *has_nan = false;
-    for (int i = 0; i < VL; i++) {
-        *has_nan = *has_nan || nan[i] != 0;
+    if (j < n && n >= VL) { /* the last vector once more: it changes nothing to see an element twice */
+        const vf_t v = vload(x + n - VL);
+
+        lanes = vmax(v, lanes);
+        nan |= v != v;
+        j = n;
     }
+    largest  = vhmax(lanes);
+    *has_nan = vany(nan);
     for (; j < n; j++) {
         largest  = x[j] > largest ? x[j] : largest;
         *has_nan = *has_nan || isnan(x[j]);

@@ -10,6 +10,7 @@
 #define DDP_VEC_H_
 
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -126,22 +127,52 @@ DDP_INLINE vf_t vsqrt(vf_t a)
 /* pairwise, so the order is fixed: lane i + lane i + n/2, and so on */
 DDP_INLINE float vsum(vf_t a)
 {
-    for (int n = VL / 2; n >= 1; n /= 2) {
-        for (int i = 0; i < n; i++) {
-            a[i] += a[i + n];
-        }
-    }
-    return a[0];
+#if VL == 4
+    return (a[0] + a[2]) + (a[1] + a[3]);
+#else
+#if VL == 16
+    const __m256 b = _mm256_add_ps(_mm512_castps512_ps256((__m512)a), _mm512_extractf32x8_ps((__m512)a, 1));
+#else
+    const __m256 b = (__m256)a;
+#endif
+    const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
+
+    return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
+#endif
 }
 
+/* the largest lane; any number where one is NaN */
 DDP_INLINE float vhmax(vf_t a)
 {
-    float m = a[0];
+#if VL == 4
+    const float b = a[0] > a[2] ? a[0] : a[2];
+    const float c = a[1] > a[3] ? a[1] : a[3];
 
-    for (int i = 1; i < VL; i++) {
-        m = a[i] > m ? a[i] : m;
-    }
-    return m;
+    return b > c ? b : c;
+#else
+#if VL == 16
+    const __m256 b = _mm256_max_ps(_mm512_castps512_ps256((__m512)a), _mm512_extractf32x8_ps((__m512)a, 1));
+#else
+    const __m256 b = (__m256)a;
+#endif
+    const __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    const __m128 d = _mm_max_ps(c, _mm_movehl_ps(c, c));
+
+    return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
+#endif
+}
+
+/* is a lane of the mask set? */
+DDP_INLINE bool vany(vi_t mask)
+{
+#if VL == 16
+    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif VL == 8
+    return _mm256_testz_si256((__m256i)mask, (__m256i)mask) == 0;
+#else
+    return (mask[0] | mask[1] | mask[2] | mask[3]) != 0;
+#endif
 }
 
 DDP_INLINE vf_t vabs(vf_t a)
