@@ -30,7 +30,7 @@ ddp_status_t ddp_bpe_split_create(ddp_bpe_split_t **split_p)
 
     DDP_REQUIRE(split != NULL, DDP_ERR_NO_MEMORY, "no memory for a tokenizer");
     split->code = pcre2_compile((PCRE2_SPTR)PATTERN, PCRE2_ZERO_TERMINATED,
-                                PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &code, &offset, NULL);
+                                PCRE2_UTF | PCRE2_MATCH_INVALID_UTF, &code, &offset, NULL);
     DDP_REQUIRE(
         split->code != NULL, code == PCRE2_ERROR_NOMEMORY ? DDP_ERR_NO_MEMORY : DDP_ERR_UNSUPPORTED,
         "this PCRE2 does not take the tokenizer's pattern (error %d at %zu); 10.40 or newer is needed", code,

@@ -13,7 +13,7 @@ import random
 import re
 import sys
 
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, pre_tokenizers, trainers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 END = "<|endoftext|>"
@@ -68,11 +68,14 @@ def main():
     folder = os.path.join(HERE, "bpe")
     os.makedirs(folder, exist_ok=True)
     with open(sys.argv[1], encoding="utf-8") as file:
-        lines = [re.sub(r"^\w+:\d+ ", "", line) for line in file][:8000]
-    trained = ByteLevelBPETokenizer()
-    trained.train_from_iterator(lines + TEXTS * 40 + random_texts(rng, 200), vocab_size=600, min_frequency=2,
-                                special_tokens=[END], show_progress=False)
-    trained.save_model(folder)
+        lines = [re.sub(r"^\w+:\d+ ", "", line) for line in file][:300]
+    # Without GPT-2's pattern, so that pairs are joined everywhere: wherever the pattern cuts, it shows.
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    trainer = trainers.BpeTrainer(vocab_size=1000, min_frequency=2, special_tokens=[END], max_token_length=8,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trained.train_from_iterator(lines + TEXTS * 3 + random_texts(rng, 1500), trainer)
+    trained.model.save(folder)
     tokenizer = ByteLevelBPETokenizer(os.path.join(folder, "vocab.json"), os.path.join(folder, "merges.txt"))
     characters = byte_characters()
     assert all(c in json.load(open(os.path.join(folder, "vocab.json"))) for c in characters.values())

@@ -100,8 +100,8 @@ START_TEST(tokens_are_those_of_hugging_face)
     ddp_bpe_done_t done;
 
     ck_assert_ptr_nonnull(value);
-    ck_assert_uint_eq(ddp_bpe_info(bpe)->vocab, 600);
-    ck_assert_uint_eq(ddp_bpe_info(bpe)->merges, 343);
+    ck_assert_uint_eq(ddp_bpe_info(bpe)->vocab, 1000);
+    ck_assert_uint_eq(ddp_bpe_info(bpe)->merges, 743);
     ck_assert_int_eq(ddp_bpe_info(bpe)->end_of_text, 0);
     for (; next_value(file, value); lines++) {
         memset(tokens, 0x77, (value->bytes + 1) * sizeof(*tokens));
@@ -216,8 +216,8 @@ START_TEST(a_token_that_is_none_has_no_text)
 
     ck_assert_ptr_null(ddp_bpe_token(bpe, -1, &n));
     ck_assert_uint_eq(n, 0);
-    ck_assert_ptr_null(ddp_bpe_token(bpe, 600, &n));
-    ck_assert_ptr_nonnull(ddp_bpe_token(bpe, 599, &n));
+    ck_assert_ptr_null(ddp_bpe_token(bpe, 1000, &n));
+    ck_assert_ptr_nonnull(ddp_bpe_token(bpe, 999, &n));
     ck_assert_mem_eq(ddp_bpe_token(bpe, 0, &n), DDP_BPE_END_OF_TEXT, 13);
     ck_assert_uint_eq(n, 13);
 }
@@ -288,11 +288,11 @@ START_TEST(bad_vocabularies_are_refused)
     } cases[] = {
         {"\"!\":1,", "\"!\":1", "not JSON"},
         {"{", "[{", "not JSON"},
-        {"\"!\":1,", "\"!\":\"1\",", "token '!': expected a number 0 .. 599"},
+        {"\"!\":1,", "\"!\":\"1\",", "token '!': expected a number 0 .. 999"},
         {"\"!\":1,", "\"!\":1.5,",
-         "token '!': expected a number 0 .. 599, since there are 600 tokens, found 1.5"},
-        {"\"!\":1,", "\"!\":600,",
-         "token '!': expected a number 0 .. 599, since there are 600 tokens, found 600"},
+         "token '!': expected a number 0 .. 999, since there are 1000 tokens, found 1.5"},
+        {"\"!\":1,", "\"!\":1000,",
+         "token '!': expected a number 0 .. 999, since there are 1000 tokens, found 1000"},
         {"\"!\":1,", "\"!\":-1,", "found -1"},
         {"\"!\":1,", "\"!\":1e300,", "found 1e+300"},
         {"\"!\":1,", "\"!\":2,", "are both number 2"},
@@ -330,7 +330,7 @@ START_TEST(bad_merges_are_refused_with_their_line)
         {"\nt h\n", "\nt h\nt h\n", "line 3: the same as an earlier line"},
         {"\nt h\n", "\nt 漢\n", "line 2: '漢' is no token"},
         {"\nt h\n", "\nz q\n", "line 2: 'zq' is no token of"},
-        {"\nt h\n", "\n", "line 2: 'th' is joined here, but no line above makes it"},
+        {"\nt h\n", "\n", "line 3: 'th' is joined here, but no line above makes it"},
         {"#version", "# version", "line 1: "},
     };
 

@@ -129,6 +129,25 @@ START_TEST(the_last_lines_are_the_validation_part)
 }
 END_TEST
 
+START_TEST(each_part_is_encoded_by_itself)
+{
+    ddp_bpe_t     *bpe = NULL;
+    int32_t        expected[64];
+    ddp_bpe_done_t done;
+
+    write_text("in the beginning\nGod created\n");
+    params.bpe          = DATA;
+    params.val_fraction = 0.5;
+    ddp_assert_ok(ddp_text_encode(&params, &report));
+    ddp_assert_ok(ddp_bpe_open(DATA, &bpe));
+    ddp_assert_ok(ddp_bpe_encode(bpe, "in the beginning\n", 17, true, expected, &done));
+    assert_shard("out_train.bin", expected, done.tokens);
+    ddp_assert_ok(ddp_bpe_encode(bpe, "God created\n", 12, true, expected, &done));
+    assert_shard("out_val.bin", expected, done.tokens);
+    ddp_bpe_close(&bpe);
+}
+END_TEST
+
 START_TEST(a_part_without_a_line_is_refused)
 {
     write_text("one line only\n");
@@ -247,6 +266,34 @@ START_TEST(a_text_longer_than_the_buffer_comes_back)
 }
 END_TEST
 
+/* Where a part ends, its last piece ends too, also in the middle of a buffer. */
+START_TEST(parts_of_a_long_text_are_encoded_by_themselves)
+{
+    char          *text   = malloc((size_t)2 << 20);
+    int32_t       *tokens = malloc(((size_t)2 << 20) * sizeof(*tokens));
+    ddp_bpe_t     *bpe    = NULL;
+    ddp_bpe_done_t done;
+    const size_t   n = text != NULL && tokens != NULL ? make_long(text, ((size_t)2 << 20) - 64) : 0;
+    size_t         cut;
+
+    ck_assert_uint_gt(n, 0);
+    io_test_write(folder, "in.txt", text, n);
+    params.bpe          = DATA;
+    params.val_fraction = 0.9; /* the cut is in the first buffer */
+    ddp_assert_ok(ddp_text_encode(&params, &report));
+    cut = (size_t)((double)n * (1.0 - 0.9));
+    cut = (size_t)((char *)memchr(text + cut, '\n', n - cut) - text) + 1;
+    ddp_assert_ok(ddp_bpe_open(DATA, &bpe));
+    ddp_assert_ok(ddp_bpe_encode(bpe, text, cut, true, tokens, &done));
+    assert_shard("out_train.bin", tokens, done.tokens);
+    ddp_assert_ok(ddp_bpe_encode(bpe, text + cut, n - cut, true, tokens, &done));
+    assert_shard("out_val.bin", tokens, done.tokens);
+    ddp_bpe_close(&bpe);
+    free(tokens);
+    free(text);
+}
+END_TEST
+
 START_TEST(gzip_text_is_unpacked_but_not_split)
 {
     static const int32_t expected[] = {'a', 'b', '\n'};
@@ -325,7 +372,7 @@ END_TEST
 
 START_TEST(only_tokens_of_the_vocabulary_are_decoded)
 {
-    static const unsigned char raw[] = {1, 0, 0x57, 0x02, 0x58, 0x02}; /* 1, 599, 600 */
+    static const unsigned char raw[] = {1, 0, 0xe7, 0x03, 0xe8, 0x03}; /* 1, 999, 1000 */
 
     io_test_write(folder, "in.txt", raw, 4);
     params.bpe = DATA;
@@ -336,7 +383,7 @@ START_TEST(only_tokens_of_the_vocabulary_are_decoded)
     io_test_delete(folder, "out.bin");
     io_test_write(folder, "in.u16", raw, 6);
     ddp_assert_fails(ddp_text_decode(&params, &report), DDP_ERR_FORMAT,
-                     "offset 4: expected tokens below the vocabulary of 600, found 600");
+                     "offset 4: expected tokens below the vocabulary of 1000, found 1000");
     assert_files(2);
 }
 END_TEST
@@ -350,9 +397,11 @@ int main(void)
     tcase_add_test(tcase, bytes_become_a_shard);
     tcase_add_test(tcase, many_tokens_become_numbered_shards);
     tcase_add_test(tcase, the_last_lines_are_the_validation_part);
+    tcase_add_test(tcase, each_part_is_encoded_by_itself);
     tcase_add_test(tcase, a_part_without_a_line_is_refused);
     tcase_add_test(tcase, the_separator_is_a_token_when_asked);
     tcase_add_test(tcase, a_text_longer_than_the_buffer_comes_back);
+    tcase_add_test(tcase, parts_of_a_long_text_are_encoded_by_themselves);
     tcase_add_test(tcase, gzip_text_is_unpacked_but_not_split);
     tcase_add_test(tcase, nothing_is_written_over);
     tcase_add_test(tcase, what_cannot_be_converted_is_named);

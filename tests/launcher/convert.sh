@@ -33,7 +33,7 @@ done >text
 run 0 '261 tokens in 1 file' "$program" convert text bytes.bin --bytes --shard-tokens 1000
 run 0 'tokens decoded' "$program" convert --decode bytes.bin bytes.txt --bytes
 cmp text bytes.txt || failed=1
-run 0 'model.vocab at least 600' "$program" convert text all.bin --bpe "$data/bpe" --val-fraction=0.3
+run 0 'model.vocab at least 1000' "$program" convert text all.bin --bpe "$data/bpe" --val-fraction=0.3
 grep -q 'training, .* tokens in 1 file' out && grep -q 'validation, .* tokens in 1 file' out || { cat out; failed=1; }
 run 0 'decoded' "$program" convert --decode all_train.bin train.txt --bpe "$data/bpe"
 run 0 'decoded' "$program" convert --decode all_val.bin val.txt --bpe "$data/bpe"
