@@ -10,6 +10,8 @@ DDP_SUBMIT_OP(layer_norm, ddp_layer_norm_args_t)
 DDP_SUBMIT_OP(layer_norm_backward, ddp_layer_norm_backward_args_t)
 DDP_SUBMIT_PRODUCT(attention, ddp_attention_args_t, precision)
 DDP_SUBMIT_PRODUCT(attention_backward, ddp_attention_backward_args_t, forward.precision)
+DDP_SUBMIT_OP(attention_cached, ddp_attention_cached_args_t)
+DDP_SUBMIT_OP(attention_keep, ddp_attention_cached_args_t)
 DDP_SUBMIT_PRODUCT(head_cross_entropy, ddp_head_cross_entropy_args_t, precision)
 DDP_SUBMIT_OP(normal, ddp_normal_args_t)
 
@@ -153,6 +155,52 @@ ddp_status_t ddp_op_attention_backward(ddp_stream_t *stream, const ddp_attention
     DDP_TRY(ddp_check_operand(op, "dy", args->dy, count));
     DDP_TRY(ddp_check_operand(op, "dqkv", args->dqkv, count));
     DDP_TRY(submit_attention_backward_product(stream, args));
+out:
+    return status;
+}
+
+static ddp_status_t check_cached(const char *op, const ddp_attention_cached_args_t *args)
+{
+    ddp_status_t status = DDP_OK;
+    size_t       count  = 0;
+
+    DDP_REQUIRE(args->past <= args->capacity && args->length <= args->capacity - args->past,
+                DDP_ERR_INVALID_ARG, "%s: %zu new rows behind %zu, but room for %zu", op, args->length,
+                args->past, args->capacity);
+    DDP_TRY(ddp_check_volume(op, args->sequences, args->length, args->channels, 3));
+    DDP_TRY(ddp_check_volume(op, args->sequences, args->capacity, args->channels, 1));
+    count = args->sequences * args->length;
+    DDP_TRY(ddp_check_operand(op, "qkv", args->qkv, count));
+    DDP_TRY(ddp_check_operand(op, "keys", args->keys, count));
+    DDP_TRY(ddp_check_operand(op, "values", args->values, count));
+out:
+    return status;
+}
+
+ddp_status_t ddp_op_attention_cached(ddp_stream_t *stream, const ddp_attention_cached_args_t *args)
+{
+    static const char op[]   = "cached attention";
+    ddp_status_t      status = DDP_OK;
+
+    DDP_TRY(ddp_check_call(op, stream, args));
+    DDP_TRY(check_cached(op, args));
+    DDP_REQUIRE(args->heads > 0 && args->channels > 0 && args->channels % args->heads == 0,
+                DDP_ERR_INVALID_ARG, "%s: %zu channels do not divide into %zu heads", op, args->channels,
+                args->heads);
+    DDP_TRY(ddp_check_operand(op, "y", args->y, args->sequences * args->length));
+    DDP_TRY(submit_attention_cached(stream, args));
+out:
+    return status;
+}
+
+ddp_status_t ddp_op_attention_keep(ddp_stream_t *stream, const ddp_attention_cached_args_t *args)
+{
+    static const char op[]   = "cached attention";
+    ddp_status_t      status = DDP_OK;
+
+    DDP_TRY(ddp_check_call(op, stream, args));
+    DDP_TRY(check_cached(op, args));
+    DDP_TRY(submit_attention_keep(stream, args));
 out:
     return status;
 }

@@ -89,6 +89,26 @@ typedef struct ddp_attention_args {
 } ddp_attention_args_t;
 DDP_API ddp_status_t ddp_op_attention(ddp_stream_t *stream, const ddp_attention_args_t *args) DDP_NODISCARD;
 
+/**
+ * The attention of ddp_op_attention() for rows that come behind `past` others whose keys and values are kept:
+ * row i of the new ones sees the past and the new ones up to itself. The new keys and values are kept too.
+ * One sequence token by token is cheap this way; for many new rows without a past ddp_op_attention() is
+ * faster, after which ddp_op_attention_keep() keeps what it used. Results agree to rounding.
+ */
+typedef struct ddp_attention_cached_args {
+    const float *qkv;                                /* [sequences, length, 3 channels], of the new rows */
+    size_t       sequences, length, heads, channels; /* channels: a multiple of heads */
+    size_t       past, capacity;                     /* past + length <= capacity */
+    float *keys, *values; /* [sequences, capacity, channels]: rows past .. past + length - 1 are written,
+                             those before them read */
+    float *y;             /* [sequences, length, channels] */
+} ddp_attention_cached_args_t;
+DDP_API ddp_status_t ddp_op_attention_cached(ddp_stream_t                      *stream,
+                                             const ddp_attention_cached_args_t *args) DDP_NODISCARD;
+/** Only keep the new keys and values; y and heads are not used. */
+DDP_API ddp_status_t ddp_op_attention_keep(ddp_stream_t                      *stream,
+                                           const ddp_attention_cached_args_t *args) DDP_NODISCARD;
+
 /** The gradient dqkv of all three; scores are computed again. */
 typedef struct ddp_attention_backward_args {
     ddp_attention_args_t forward; /* as in forward; log_sum is required */

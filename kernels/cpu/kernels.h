@@ -33,6 +33,8 @@ ddp_status_t DDP_ISA_NAME(layer_norm)(const ddp_layer_norm_args_t *args);
 ddp_status_t DDP_ISA_NAME(layer_norm_backward)(const ddp_layer_norm_backward_args_t *args);
 ddp_status_t DDP_ISA_NAME(attention)(const ddp_attention_args_t *args);
 ddp_status_t DDP_ISA_NAME(attention_backward)(const ddp_attention_backward_args_t *args);
+ddp_status_t DDP_ISA_NAME(attention_cached)(const ddp_attention_cached_args_t *args);
+ddp_status_t DDP_ISA_NAME(attention_keep)(const ddp_attention_cached_args_t *args);
 ddp_status_t DDP_ISA_NAME(head_cross_entropy)(const ddp_head_cross_entropy_args_t *args);
 size_t       DDP_ISA_NAME(head_scratch_bytes)(size_t vocab);
 ddp_status_t DDP_ISA_NAME(normal)(const ddp_normal_args_t *args);

@@ -45,6 +45,8 @@ typedef struct ddp_cpu_kernels {
     ddp_status_t (*layer_norm_backward)(const ddp_layer_norm_backward_args_t *args);
     ddp_status_t (*attention)(const ddp_attention_args_t *args);
     ddp_status_t (*attention_backward)(const ddp_attention_backward_args_t *args);
+    ddp_status_t (*attention_cached)(const ddp_attention_cached_args_t *args);
+    ddp_status_t (*attention_keep)(const ddp_attention_cached_args_t *args);
     ddp_status_t (*head_cross_entropy)(const ddp_head_cross_entropy_args_t *args);
     ddp_status_t (*normal)(const ddp_normal_args_t *args);
     ddp_status_t (*batch_norm)(const ddp_batch_norm_args_t *args);
