@@ -10,7 +10,6 @@
 #include "nn/model_internal.h"
 
 #define INIT_STD 0.02
-#define NORM_EPS 1e-5F
 #define IGNORED  (-1)
 
 ddp_status_t ddp_model_gpt2_preset(const char *name, ddp_model_config_t *config)
@@ -178,11 +177,11 @@ static ddp_status_t run_block(const void *ctx, ddp_tape_t *tape, ddp_tensor_t *x
     const ddp_model_t      *model  = block->model;
     ddp_tensor_t           *y      = NULL;
 
-    DDP_TRY(ddp_nn_layer_norm(tape, x, block->ln_1.weight, block->ln_1.bias, NORM_EPS, &y));
+    DDP_TRY(ddp_nn_layer_norm(tape, x, block->ln_1.weight, block->ln_1.bias, DDP_GPT2_NORM_EPS, &y));
     DDP_TRY(ddp_nn_linear_in_out(tape, y, block->attn.weight, block->attn.bias, DDP_ACT_NONE, &y));
     DDP_TRY(ddp_nn_attention(tape, y, model->config.heads, model->config.dropout, &y));
     DDP_TRY(add_projection(model, tape, x, y, block->attn_proj, &x));
-    DDP_TRY(ddp_nn_layer_norm(tape, x, block->ln_2.weight, block->ln_2.bias, NORM_EPS, &y));
+    DDP_TRY(ddp_nn_layer_norm(tape, x, block->ln_2.weight, block->ln_2.bias, DDP_GPT2_NORM_EPS, &y));
     DDP_TRY(ddp_nn_linear_in_out(tape, y, block->fc.weight, block->fc.bias, DDP_ACT_GELU_TANH, &y));
     DDP_TRY(add_projection(model, tape, x, y, block->fc_proj, x_p));
 out:
@@ -206,7 +205,7 @@ static ddp_status_t run_body(const ddp_model_t *model, ddp_tape_t *tape, const i
     for (size_t i = 0; i < model->config.layers; i++) {
         DDP_TRY(ddp_tape_block(tape, run_block, &model->blocks[i], x, &x));
     }
-    DDP_TRY(ddp_nn_layer_norm(tape, x, model->ln_f.weight, model->ln_f.bias, NORM_EPS, x_p));
+    DDP_TRY(ddp_nn_layer_norm(tape, x, model->ln_f.weight, model->ln_f.bias, DDP_GPT2_NORM_EPS, x_p));
 out:
     return status;
 }

@@ -14,6 +14,7 @@ typedef struct ddp_resnet ddp_resnet_t; /* model_resnet.c */
 #define DDP_CNN_CONVS       2
 #define DDP_CNN_LINEARS     2
 #define DDP_GPT2_MAX_LAYERS 96
+#define DDP_GPT2_NORM_EPS   1e-5F
 /** gpt2: embedding, blocks, the last norm, head; the others have fewer. */
 #define DDP_MODEL_MAX_LAYERS (DDP_GPT2_MAX_LAYERS + 3)
 
