@@ -174,6 +174,14 @@ void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
     ddp_metrics_write(run->metrics, event);
 }
 
+void ddp_event_stop(ddp_run_t *run, uint64_t step)
+{
+    cJSON *event = ddp_metrics_event("stop");
+
+    add(event, "step", (double)step);
+    ddp_metrics_write(run->metrics, event);
+}
+
 void ddp_event_checkpoint(ddp_run_t *run, const ddp_save_result_t *result)
 {
     cJSON *event = ddp_metrics_event("checkpoint");

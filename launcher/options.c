@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "launcher/args.h"
 #include "launcher/commands.h"
+#include "launcher/stop.h"
 
 typedef enum option_id {
     OPT_SET,
@@ -13,6 +14,7 @@ typedef enum option_id {
     OPT_RESUME,
     OPT_INIT,
     OPT_ALLOW,
+    OPT_TIME_LIMIT,
     OPT_DRY_RUN,
     OPT_LOG,
     OPT_HELP,
@@ -28,9 +30,12 @@ static const ddp_arg_t option_table[] = {
         {"--resume", "auto|FILE",
          "go on from a checkpoint: this file, or the newest whole one of --out, or of the newest run "
          "with this model and data"},
-    [OPT_INIT]        = {"--init", "FILE", "begin with the weights of a checkpoint"},
-    [OPT_ALLOW]       = {"--allow-missing", "PATTERN",
-                         "with --init: parameters that may be missing on either side, as 'fc.*'; may be repeated"},
+    [OPT_INIT]  = {"--init", "FILE", "begin with the weights of a checkpoint"},
+    [OPT_ALLOW] = {"--allow-missing", "PATTERN",
+                   "with --init: parameters that may be missing on either side, as 'fc.*'; may be repeated"},
+    [OPT_TIME_LIMIT] =
+        {"--time-limit", "TIME",
+         "save and stop with status 75 before so much time has passed: 90 (seconds), 30m, 2h, 1:30:00"},
     [OPT_DRY_RUN]     = {"--dry-run", NULL,
                          "print configuration, model, buckets and memory; train nothing, write nothing"},
     [OPT_LOG]         = {"--log", "LEVEL", "error, warn, info (default) or debug"},
@@ -65,7 +70,9 @@ void ddp_options_help(FILE *out)
           "metrics.jsonl (one\n"
           "JSON object a line); the last line on stdout is \"weights <hex>\": equal hex, equal bits.\n"
           "\n"
-          "Exit status: 0 done, 1 failed, 2 wrong usage. An error is one line on stderr.\n"
+          "Exit status: 0 done, 1 failed, 2 wrong usage, 75 stopped after saving (SIGUSR1, SIGUSR2, SIGTERM "
+          "or a\n"
+          "time limit): start it again with --resume auto. An error is one line on stderr.\n"
           "More: README.md and docs/ beside the source.\n",
           out);
 }
@@ -131,6 +138,8 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *argument)
         }
         options->allow[options->n_allow++] = argument;
         break;
+    case OPT_TIME_LIMIT:
+        return ddp_stop_parse_limit(argument, &options->time_limit_s);
     case OPT_LOG:
         return ddp_options_take_log(options, argument);
     case OPT_DRY_RUN:

@@ -17,10 +17,11 @@
 typedef struct ddp_options {
     const char     *command; /* what is run, to compare between ranks: "train" */
     bool            help, help_config, version, dry_run;
-    const char     *file;   /* run.yaml, or NULL */
-    const char     *out;    /* --out, or NULL */
-    const char     *resume; /* --resume: "auto" or a file, or NULL */
-    const char     *init;   /* --init: a file, or NULL */
+    const char     *file;         /* run.yaml, or NULL */
+    const char     *out;          /* --out, or NULL */
+    const char     *resume;       /* --resume: "auto" or a file, or NULL */
+    const char     *init;         /* --init: a file, or NULL */
+    double          time_limit_s; /* --time-limit; 0: none */
     size_t          n_allow;
     const char     *allow[DDP_OPTIONS_MAX_ALLOW]; /* --allow-missing: patterns of names */
     ddp_log_level_t log;

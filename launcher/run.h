@@ -23,6 +23,7 @@
 #include "launcher/memory.h"
 #include "launcher/options.h"
 #include "launcher/progress.h"
+#include "launcher/stop.h"
 #include "nn/model.h"
 #include "nn/tape.h"
 
@@ -111,6 +112,7 @@ typedef struct ddp_run {
     double         peak_gflops; /* of a rank: what a matrix product gets; 0: not known */
 
     ddp_checkpoints_t checkpoints;
+    ddp_stop_t        stop;
 } ddp_run_t;
 
 /**
@@ -209,6 +211,8 @@ ddp_status_t ddp_peak_find(ddp_run_t *run) DDP_NODISCARD;
 /** Lines of metrics.jsonl. Rank 0 only; no memory means no line. */
 void ddp_event_start(ddp_run_t *run);
 void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report);
+/** The run ends early, to be started again. */
+void ddp_event_stop(ddp_run_t *run, uint64_t step);
 void ddp_event_checkpoint(ddp_run_t *run, const ddp_save_result_t *result);
 void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eval_result_t *result);
 typedef struct ddp_end_report {

@@ -88,6 +88,8 @@ int ddp_start(ddp_run_t *run, const ddp_options_t *options, ddp_status_t early, 
     status        = body(run, early);
     if (status != DDP_OK) {
         code = ddp_run_fail(run, status, &may_finalize);
+    } else if (run->stop.is_stopped) {
+        code = DDP_EXIT_STOPPED;
     }
     if (!may_finalize) {
         _exit(code); /* a peer is gone or does not answer: MPI_Finalize would wait for it */

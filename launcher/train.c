@@ -196,9 +196,33 @@ static bool is_eval_due(const ddp_run_t *run, uint64_t done)
     return done % every == 0 || done == run->total_steps;
 }
 
+/* Somebody asked for it: save, so that the run can go on another time. */
+static ddp_status_t end_early(ddp_run_t *run, uint64_t done)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(run->checkpoints.saver != NULL, DDP_ERR_STATE,
+                "stopped after step %" PRIu64
+                "; nothing is saved: checkpoint.every_epochs and every_steps are 0",
+                done);
+    DDP_TRY(ddp_checkpoints_save_now(run, done));
+    run->stop.is_stopped = true;
+    if (ddp_comm_rank(run->comm) == 0) {
+        ddp_event_stop(run, done);
+        ddp_progress_clear(&run->progress);
+        ddp_log(DDP_LOG_INFO,
+                "stopped after step %" PRIu64 " of %" PRIu64 ", saved; go on with --resume auto%s%s", done,
+                run->total_steps, run->options->out != NULL ? " --out " : "",
+                run->options->out != NULL ? run->options->out : "");
+    }
+out:
+    return status;
+}
+
 static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
 {
     ddp_status_t status = DDP_OK;
+    bool         stop   = false;
     window_t     window;
 
     window_open(run, &window);
@@ -232,6 +256,11 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
             window.start_ns += ddp_clock_ns() - before; /* throughput is that of training */
         }
         DDP_TRY(ddp_checkpoints_step(run, step + 1, loss));
+        DDP_TRY(ddp_stop_check(run, step + 1, &stop));
+        if (stop && step + 1 < run->total_steps) {
+            DDP_TRY(end_early(run, step + 1));
+            return DDP_OK;
+        }
     }
     if (run->checkpoints.first_step >= run->total_steps) { /* there was nothing left to do */
         DDP_TRY(ddp_eval_run(run, &end->test));
@@ -321,7 +350,10 @@ ddp_status_t ddp_run_train(ddp_run_t *run)
     run->is_training = true;
     DDP_TRY(loop(run, &end));
     run->is_training = false;
-    end.seconds      = (double)(ddp_clock_ns() - start) / 1e9;
+    if (run->stop.is_stopped) {
+        goto out;
+    }
+    end.seconds = (double)(ddp_clock_ns() - start) / 1e9;
     DDP_TRY(gather_memory(run, &end));
     DDP_TRY(ddp_comm_agree(run->comm, say_end(run, &end)));
 out:
@@ -332,6 +364,7 @@ ddp_status_t ddp_run_command(ddp_run_t *run, ddp_status_t early)
 {
     ddp_status_t status = DDP_OK;
 
+    ddp_stop_catch_signals();
     DDP_TRY(ddp_run_join(run, early));
     DDP_TRY(ddp_checkpoints_find(run));
     DDP_TRY(ddp_run_prepare(run));
@@ -339,6 +372,7 @@ ddp_status_t ddp_run_command(ddp_run_t *run, ddp_status_t early)
         return ddp_run_dry(run);
     }
     DDP_TRY(ddp_run_setup(run));
+    DDP_TRY(ddp_stop_create(run));
     DDP_TRY(ddp_run_train(run));
 out:
     return status;

@@ -179,5 +179,47 @@ full()
     return 0
 }
 
+# stopped SIGNAL WHOM NP: a run of NP ranks that is asked to stop; WHOM is mpirun or rank.
+stopped()
+{
+    $mpirun -np "$3" "$program" $longer --out "$1$2" --resume auto --log info >out 2>err &
+    job=$!
+    tries=0
+    until grep -q '"event":"checkpoint"' "$1$2/metrics.jsonl" 2>/dev/null || [ $tries -gt 300 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    whom=$job
+    [ "$2" = mpirun ] || whom=$(pgrep -f "^$program .*--out $1$2" | shuf -n 1)
+    kill "-$1" "$whom"
+    [ "$2" = mpirun ] || kill "-$1" "$whom" # twice, as Slurm does
+    wait $job
+    got=$?
+    [ $got -eq 75 ] || { fail "$1 to $2: exit status $got, not 75"; cat err; }
+    holds err 'saved; go on with --resume auto'
+    [ -z "$(weights)" ] || fail "weights of a run that was stopped"
+    ranks $(($3 + 1)) 0 $longer --out "$1$2" --resume auto
+    ends_with "$whole"
+    [ "$(grep -c '"event":"stop"' "$1$2/metrics.jsonl")" -eq 1 ] || fail 'metrics do not tell of the stop'
+}
+
+# Asked to stop, a run saves, ends with 75 on all ranks, and goes on.
+signals()
+{
+    longer="$small --set train.epochs=1500 --set checkpoint.every_steps=0 --set checkpoint.every_epochs=30
+        --set train.eval_every=100000 --set data.test_samples=64"
+    run 0 "$program" $longer --out whole
+    whole=$(weights)
+    stopped USR1 mpirun 2
+    stopped USR2 rank 2
+    stopped TERM rank 3
+    ranks 2 75 $longer --out limit --time-limit 1
+    run 2 "$program" $longer --time-limit soon
+    says "--time-limit 'soon': a time is expected"
+    SLURM_JOB_END_TIME=$(($(date +%s) + 1)) ranks 1 75 $longer --out slurm
+    ranks 1 1 $small --set train.steps=100000000 --set checkpoint.every_steps=0 --set checkpoint.every_epochs=0 --time-limit 1
+    says 'nothing is saved'
+}
+
 "$case"
 exit $failed

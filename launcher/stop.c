@@ -1,0 +1,173 @@
+#include "launcher/stop.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "launcher/run.h"
+
+#define SECOND_NS ((int64_t)1000000000)
+/* What is left of a time limit when the run stops: for the last step, the save and the end of MPI. */
+#define MARGIN_S     30.0
+#define MARGIN_SHARE 0.1 /* of a limit that is shorter than ten margins */
+
+static volatile sig_atomic_t caught;     /* the first signal that asked for a stop */
+static volatile sig_atomic_t term_count; /* SIGTERMs */
+static struct timespec       first_term;
+
+/* Slurm and mpirun may deliver the same signal twice, or to some ranks only. */
+static void on_signal(int number)
+{
+    struct timespec now;
+
+    if (caught == 0) {
+        caught = number;
+    }
+    if (number != SIGTERM) {
+        return;
+    }
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    if (term_count == 0) {
+        first_term = now;
+        term_count = 1;
+    } else if (now.tv_sec - first_term.tv_sec > 1 ||
+               (now.tv_sec - first_term.tv_sec) * SECOND_NS + (now.tv_nsec - first_term.tv_nsec) >=
+                   SECOND_NS) {
+        (void)signal(SIGTERM, SIG_DFL);
+        (void)raise(SIGTERM);
+    }
+}
+
+void ddp_stop_catch_signals(void)
+{
+    static const int numbers[] = {SIGUSR1, SIGUSR2, SIGTERM};
+    struct sigaction action;
+
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = on_signal;
+    action.sa_flags   = SA_RESTART;
+    (void)sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        (void)sigaction(numbers[i], &action, NULL); /* fails for no signal of these */
+    }
+}
+
+ddp_status_t ddp_stop_parse_limit(const char *text, double *seconds_p)
+{
+    ddp_status_t status  = DDP_OK;
+    const char  *at      = text;
+    char        *end     = NULL;
+    double       seconds = 0;
+
+    for (int fields = 0; fields < 3; fields++) { /* hours:minutes:seconds, or less of them */
+        seconds = seconds * 60 + strtod(at, &end);
+        if (end == at || *end != ':') {
+            break;
+        }
+        at = end + 1;
+    }
+    if (end != at && strchr(text, ':') == NULL && (*end == 'm' || *end == 'h' || *end == 's')) {
+        seconds *= *end == 'm' ? 60 : *end == 'h' ? 3600 : 1;
+        end++;
+    }
+    DDP_REQUIRE(end != at && *end == '\0' && seconds > 0 && seconds < 1e9, DDP_ERR_CONFIG,
+                "--time-limit '%.80s': a time is expected, as 90 (seconds), 30m, 2h or 1:30:00", text);
+    *seconds_p = seconds;
+out:
+    return status;
+}
+
+/* Seconds that this process may still run; < 0: no limit. */
+static double seconds_left(const ddp_run_t *run)
+{
+    const char *slurm = getenv("SLURM_JOB_END_TIME"); /* seconds since 1970 */
+    double      left  = run->options->time_limit_s > 0 ? run->options->time_limit_s : -1;
+
+    if (slurm != NULL && strtod(slurm, NULL) > 0) {
+        const double job = strtod(slurm, NULL) - (double)time(NULL);
+
+        left = left < 0 || job < left ? (job > 0 ? job : 0) : left;
+    }
+    return left;
+}
+
+ddp_status_t ddp_stop_create(ddp_run_t *run)
+{
+    ddp_status_t status = DDP_OK;
+    void        *memory = NULL;
+    const double left   = seconds_left(run);
+    const double margin = left * MARGIN_SHARE < MARGIN_S ? left * MARGIN_SHARE : MARGIN_S;
+
+    DDP_TRY(ddp_run_shared(run, "the step at which a run stops", sizeof(*run->stop.at), &memory));
+    run->stop.at = memory;
+    if (ddp_comm_rank(run->comm) == 0 && left >= 0) {
+        run->stop.deadline_ns = ddp_clock_ns() + (int64_t)((left - margin) * 1e9);
+        ddp_log(DDP_LOG_INFO, "time: stops after %.0f s, if it is not done by then", left - margin);
+    }
+out:
+    return status;
+}
+
+static bool is_asked(const ddp_run_t *run)
+{
+    return caught != 0 || (run->stop.deadline_ns > 0 && ddp_clock_ns() >= run->stop.deadline_ns);
+}
+
+static void say_stop(const ddp_run_t *run, uint64_t done)
+{
+    const char *why = caught == SIGUSR1   ? "SIGUSR1"
+                      : caught == SIGUSR2 ? "SIGUSR2"
+                      : caught == SIGTERM ? "SIGTERM"
+                                          : "time limit";
+
+    if (is_asked(run) && ddp_comm_local_rank(run->comm) == 0) {
+        ddp_log(DDP_LOG_INFO, "%s: stops after step %" PRIu64, why, done);
+    }
+}
+
+/* On several machines they ask each other after each step. */
+static ddp_status_t ask_all(ddp_run_t *run, bool *stop_p)
+{
+    ddp_status_t status = DDP_OK;
+    const int    size   = ddp_comm_size(run->comm);
+    uint8_t      mine   = is_asked(run) ? 1 : 0;
+    uint8_t     *all    = calloc((size_t)size, 1);
+
+    DDP_REQUIRE(all != NULL, DDP_ERR_NO_MEMORY, "no memory for %d ranks", size);
+    DDP_TRY(ddp_comm_allgather(run->comm, &mine, sizeof(mine), all));
+    *stop_p = memchr(all, 1, (size_t)size) != NULL;
+out:
+    free(all);
+    return status;
+}
+
+/*
+ * On one machine the first that is asked sets the end one step ahead: nobody can have finished the next step
+ * without this rank, which begins it only after that, so all will see it in time.
+ */
+ddp_status_t ddp_stop_check(ddp_run_t *run, uint64_t done, bool *stop_p)
+{
+    ddp_status_t status = DDP_OK;
+    uint64_t     none   = 0;
+    uint64_t     at;
+
+    if (ddp_comm_machines(run->comm) > 1) {
+        DDP_TRY(ask_all(run, stop_p));
+    } else {
+        at = atomic_load(run->stop.at);
+        if (at == 0 && is_asked(run)) {
+            (void)atomic_compare_exchange_strong(run->stop.at, &none, done + 1);
+        }
+        *stop_p = at != 0 && done >= at;
+    }
+    if (*stop_p) {
+        say_stop(run, done);
+    }
+out:
+    return status;
+}
