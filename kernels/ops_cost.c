@@ -49,7 +49,7 @@ static double times(const void *operand, bool accumulate)
 
 static const char *precision_text(ddp_precision_t precision)
 {
-    return precision == DDP_PRECISION_BF16 ? " bf16" : "";
+    return precision == DDP_PRECISION_FLOAT32 ? "" : " bf16"; /* emulated or not */
 }
 
 static void set(ddp_op_cost_t *cost, double flop, double floats)

@@ -66,9 +66,10 @@ START_TEST(products_cost_two_operations_for_each_triple)
     gemm.beta        = 1;
     gemm.transpose_b = true;
     gemm.ldb         = 7;
+    gemm.precision   = DDP_PRECISION_BF16;
     ddp_assert_ok(ddp_op_gemm(bench.stream, &gemm));
     expect(&log, 0, "gemm", "3 x 5 x 7 NN", 210, 21 + 35 + 15);
-    expect(&log, 1, "gemm", "3 x 5 x 7 NT", 210, 21 + 35 + 2 * 15);
+    expect(&log, 1, "gemm", "3 x 5 x 7 NT bf16", 210, 21 + 35 + 2 * 15);
     bench_close(&bench);
 }
 END_TEST
