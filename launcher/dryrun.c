@@ -81,7 +81,7 @@ out:
     return status;
 }
 
-ddp_status_t ddp_run_dry(ddp_run_t *run)
+static ddp_status_t print_all(const ddp_run_t *run)
 {
     ddp_status_t status = DDP_OK;
     char        *yaml   = NULL;
@@ -93,10 +93,20 @@ ddp_status_t ddp_run_dry(ddp_run_t *run)
         print_run(run);
         print_model(run);
         DDP_TRY(print_buckets(run));
-        ddp_memory_print(run);
-        DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", strerror(errno));
     }
 out:
     free(yaml);
-    return ddp_comm_agree(run->comm, status);
+    return status;
+}
+
+ddp_status_t ddp_run_dry(ddp_run_t *run)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_comm_agree(run->comm, print_all(run)));
+    DDP_TRY(ddp_memory_print(run));
+    status = fflush(stdout) == 0 ? DDP_OK : ddp_fail(DDP_ERR_IO, "stdout: %s", strerror(errno));
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+out:
+    return status;
 }

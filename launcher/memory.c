@@ -264,7 +264,7 @@ static void print_line(const char *what, size_t rank, size_t machine)
     printf("%-44s %10s %10.1f\n", what, text, (double)machine / MIB);
 }
 
-void ddp_memory_print(const ddp_run_t *run)
+static void print_table(const ddp_run_t *run)
 {
     const ddp_run_memory_t *memory = &run->memory;
     const size_t            local  = (size_t)ddp_comm_local_size(run->comm);
@@ -294,4 +294,35 @@ void ddp_memory_print(const ddp_run_t *run)
         print_line(memory->machine <= memory->available ? "free now" : "free now: NOT ENOUGH", 0,
                    (size_t)memory->available);
     }
+}
+
+/* With several machines: a line for each. */
+static ddp_status_t print_machines(const ddp_run_t *run)
+{
+    ddp_status_t status = DDP_OK;
+    const int    size   = ddp_comm_size(run->comm);
+    uint64_t     mine[] = {(uint64_t)ddp_comm_machine(run->comm), run->memory.machine, run->memory.available};
+    uint64_t(*all)[3]   = calloc((size_t)size, sizeof(*all));
+
+    status = all != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for %d ranks", size);
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+    DDP_TRY(ddp_comm_allgather(run->comm, mine, sizeof(mine), all));
+    for (int r = 0; r < size && ddp_comm_rank(run->comm) == 0 && ddp_comm_machines(run->comm) > 1; r++) {
+        if (r == 0 || all[r][0] != all[r - 1][0]) {
+            printf("machine %" PRIu64 " (%s) needs %.1f, free now %.1f%s\n", all[r][0],
+                   ddp_comm_host(run->comm, r), (double)all[r][1] / MIB, (double)all[r][2] / MIB,
+                   all[r][1] > all[r][2] ? ": NOT ENOUGH" : "");
+        }
+    }
+out:
+    free(all);
+    return status;
+}
+
+ddp_status_t ddp_memory_print(const ddp_run_t *run)
+{
+    if (ddp_comm_rank(run->comm) == 0) {
+        print_table(run);
+    }
+    return print_machines(run);
 }

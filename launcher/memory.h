@@ -38,7 +38,8 @@ ddp_status_t ddp_memory_plan(struct ddp_run *run) DDP_NODISCARD;
  * @return DDP_ERR_NO_MEMORY: the line tells what is needed, what is there, and what would fit
  */
 ddp_status_t ddp_memory_check(struct ddp_run *run) DDP_NODISCARD;
-/** The table of --dry-run, to stdout. After ddp_memory_plan(). Rank 0. */
-void ddp_memory_print(const struct ddp_run *run);
+/** The table of --dry-run, and a line for each of several machines; rank 0 writes to stdout. After
+ * ddp_memory_plan(). Collective. */
+ddp_status_t ddp_memory_print(const struct ddp_run *run) DDP_NODISCARD;
 
 #endif

@@ -32,6 +32,14 @@ memory()
         ranks $np 0 $huge --dry-run
         holds out 'free now: NOT ENOUGH'
     done
+    DDP_HOST_SHM=0
+    export DDP_HOST_SHM
+    ranks 2 0 $middle --dry-run
+    # half of the parameters of the other machine, 3.4 million in all
+    holds out '^from other machines  *6.[5-7]  *6.[5-7]$'
+    holds out '^machine 0 (.*) needs [0-9.]*, free now [0-9.]*$'
+    holds out '^machine 1 (.*) needs [0-9.]*, free now [0-9.]*$'
+    unset DDP_HOST_SHM
     [ -e huge ] && fail 'a run that does not fit made its folder'
     return 0
 }
