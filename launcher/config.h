@@ -58,7 +58,7 @@ typedef struct ddp_config {
     struct {
         uint64_t epochs, steps, batch;
         uint64_t micro_batch; /* 0: not chosen yet */
-        uint64_t seed, log_every, eval_every;
+        uint64_t seed, log_every, eval_every, sample_tokens;
         double   peak_gflops;
         int      nonfinite;                    /* ddp_nonfinite_t */
         int      recompute;                    /* ddp_recompute_t */

@@ -103,6 +103,8 @@ const ddp_key_t ddp_keys[] = {
           "between two step events and progress lines"),
     COUNT(train, eval_every, "0", 0, DDP_KEY_MANY, "steps", NULL,
           "between two evaluations on the test samples; 0: after each epoch"),
+    COUNT(train, sample_tokens, "0", 0, 1 << 16, "tokens", "data.kind=text",
+          "that gpt2 writes into the log after each evaluation (temperature 0.8, of the 40 likeliest)"),
     CHOICE(train, precision, "float32", "float32|bf16", NULL,
            "bf16: products, convolutions and attention round what goes in to bfloat16 and add up in float32; "
            "weights, sums, norms and loss stay float32. Fast with AVX-512-BF16, emulated without it"),

@@ -186,6 +186,9 @@ void         ddp_eval_destroy(ddp_eval_t *eval);
  * chunks; sums are taken in chunk order, so all ranks get the same bits for any number of ranks.
  */
 ddp_status_t ddp_eval_run(ddp_run_t *run, ddp_eval_result_t *result_p) DDP_NODISCARD;
+/** On rank 0 after an evaluation: train.sample_tokens of text to the log. What goes wrong is a warning. Not
+ * collective; the parameters must not change meanwhile, which they do not before this rank's next step. */
+void ddp_run_sample(ddp_run_t *run, uint64_t step);
 
 /** What a step event says: means over the steps since the last one, but for loss, lr and grad_norm. */
 typedef struct ddp_step_report {

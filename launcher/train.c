@@ -183,6 +183,7 @@ static ddp_status_t evaluate(ddp_run_t *run, uint64_t done, uint64_t epoch, ddp_
         ddp_log(DDP_LOG_INFO, "test epoch %" PRIu64 " step %" PRIu64 " loss %.4f%s accuracy %.4f", epoch,
                 done, result->loss, perplexity_text(result, more, sizeof(more)), result->accuracy);
         ddp_event_eval(run, done, epoch, result);
+        ddp_run_sample(run, done);
     }
 out:
     return status;

@@ -118,6 +118,20 @@ formats()
     holds few/metrics.jsonl '"samples":40,"test_samples":7,'
 }
 
+# What the model writes belongs to the weights and the step, and changes nothing.
+sample()
+{
+    ranks 1 0 $small
+    one=$(weights)
+    for np in 1 2; do
+        ranks $np 0 $small --log info --set train.sample_tokens=60 --set train.eval_every=3
+        same "a sample on $np"
+        grep '^ddptrain[^|]*sample |' err | sed 's/^[^|]*|//' >"sample-$np"
+        [ "$(wc -c <"sample-$np")" -ge 120 ] || fail "two samples of 60 tokens in $(wc -c <"sample-$np") bytes"
+    done
+    cmp sample-1 sample-2 || fail 'another sample on 2 ranks'
+}
+
 # Keys that change what is kept and what is trained.
 keys()
 {
