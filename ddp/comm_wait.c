@@ -335,8 +335,14 @@ out:
     return status;
 }
 
+static void on_moved(void *comm)
+{
+    ddp_comm_progressed(comm);
+}
+
 void ddp_comm_attach(ddp_comm_t *comm, ddp_device_t *device)
 {
     comm->device = device;
     ddp_device_set_idle(device, ddp_comm_idle, comm);
+    ddp_device_set_moved(device, on_moved, comm);
 }

@@ -25,7 +25,6 @@ static ddp_status_t make_tape(ddp_trainer_t *t)
     ddp_status_t      status = DDP_OK;
     ddp_tape_params_t params = DDP_TAPE_PARAMS_INIT;
 
-    DDP_REQUIRE(t->params.forward != NULL, DDP_ERR_INVALID_ARG, "a trainer needs a forward function");
     t->used = calloc(ddp_params_count(t->params.params), 1);
     DDP_REQUIRE(t->used != NULL, DDP_ERR_NO_MEMORY, "no memory for a trainer");
     params.stream = t->params.reducer.compute;
@@ -50,6 +49,18 @@ out:
     return status;
 }
 
+static ddp_status_t check_params(const ddp_trainer_params_t *params)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(params->params != NULL && ddp_params_total(params->params) > 0, DDP_ERR_INVALID_ARG,
+                "a trainer needs a finished list of parameters");
+    DDP_REQUIRE(params->reducer.compute != NULL, DDP_ERR_INVALID_ARG, "a trainer needs a stream");
+    DDP_REQUIRE(params->forward != NULL, DDP_ERR_INVALID_ARG, "a trainer needs a forward function");
+out:
+    return status;
+}
+
 ddp_status_t ddp_trainer_create(const ddp_trainer_params_t *params, ddp_trainer_t **trainer_p)
 {
     ddp_status_t   status = DDP_OK;
@@ -60,7 +71,8 @@ ddp_status_t ddp_trainer_create(const ddp_trainer_params_t *params, ddp_trainer_
                 DDP_ERR_INVALID_ARG,
                 "trainer parameters were not made with DDP_TRAINER_PARAMS_INIT, or lack a communicator");
     comm = params->reducer.comm;
-    t    = calloc(1, sizeof(*t));
+    DDP_TRY(ddp_comm_agree(comm, check_params(params)));
+    t = calloc(1, sizeof(*t));
     DDP_TRY(
         ddp_comm_agree(comm, t != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for a trainer")));
     t->params                   = *params;

@@ -119,6 +119,12 @@ void ddp_device_set_idle(ddp_device_t *device, ddp_idle_fn_t *idle, void *ctx)
     device->idle_ctx = ctx;
 }
 
+void ddp_device_set_moved(ddp_device_t *device, ddp_moved_fn_t *moved, void *ctx)
+{
+    device->moved     = moved;
+    device->moved_ctx = ctx;
+}
+
 void ddp_device_set_watch(ddp_device_t *device, ddp_watch_fn_t *watch, void *ctx)
 {
     device->watch     = watch;

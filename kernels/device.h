@@ -84,6 +84,12 @@ DDP_API const ddp_allocator_t *ddp_device_allocator(ddp_device_t *device);
  */
 DDP_API void ddp_device_set_idle(ddp_device_t *device, ddp_idle_fn_t *idle, void *ctx);
 
+/** Somebody who wants to know that work gets on: called after each piece of work that is done and, at most
+ * every 0.5 ms, from inside long ones; not for work that only asks whether it may begin. */
+typedef void ddp_moved_fn_t(void *ctx);
+/** NULL: nobody. `moved` must not use the device. */
+DDP_API void ddp_device_set_moved(ddp_device_t *device, ddp_moved_fn_t *moved, void *ctx);
+
 /**
  * Run what is ready on all streams, without waiting. Called between operations and, from inside long kernels,
  * at most every 0.5 ms, so that communication goes on during backward. Does nothing when called from work it

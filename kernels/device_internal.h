@@ -50,9 +50,11 @@ struct ddp_device {
     int             depth;       /* pieces of work that run now, one inside the other */
     bool            progressing; /* inside ddp_device_progress() */
     unsigned        idle_calls;  /* ddp_device_progress() calls since anything else was asked of the device */
-    int64_t         progress_ns; /* when a kernel's progress point last let others run */
+    int64_t         progress_ns; /* when a kernel's progress point last told and let others run */
     ddp_idle_fn_t  *idle;
     void           *idle_ctx;
+    ddp_moved_fn_t *moved;
+    void           *moved_ctx;
 
     ddp_watch_fn_t *watch; /* NULL: nobody watches */
     void           *watch_ctx;

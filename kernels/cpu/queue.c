@@ -95,6 +95,13 @@ static ddp_status_t call_head(ddp_stream_t *stream)
     return status;
 }
 
+static void tell_moved(const ddp_device_t *device)
+{
+    if (device->moved != NULL) {
+        device->moved(device->moved_ctx);
+    }
+}
+
 /* Try the head of one stream. @return true if something has changed: it is finished, or the stream has
  * failed. */
 static bool step(ddp_stream_t *stream)
@@ -114,6 +121,7 @@ static bool step(ddp_stream_t *stream)
             stream_fail(stream, status, ddp_error_line());
             return true;
         }
+        tell_moved(stream->device);
     } else if (item->other->finished < item->point) {
         if (item->other->status < 0) {
             stream_fail(stream, item->other->status, item->other->line);
@@ -195,13 +203,17 @@ void ddp_cpu_progress_point(void)
     ddp_device_t *device = running_device;
     int64_t       now;
 
-    /* The stream of the caller counts as waiting until its work is done. */
-    if (device == NULL || device->waiting < 2 || device->progressing || device->defer) {
+    if (device == NULL) {
         return;
     }
     now = ddp_clock_ns();
-    if (now - device->progress_ns >= PROGRESS_INTERVAL_NS) {
-        device->progress_ns = now;
+    if (now - device->progress_ns < PROGRESS_INTERVAL_NS) {
+        return;
+    }
+    device->progress_ns = now;
+    tell_moved(device);
+    /* The stream of the caller counts as waiting until its work is done. */
+    if (device->waiting >= 2 && !device->progressing && !device->defer) {
         ddp_device_progress(device);
     }
 }

@@ -1,4 +1,5 @@
 /* GPT-2 with dropout and tied embedding: the ranks together train what each of them trains alone. */
+#include <stdlib.h>
 #include <string.h>
 
 #include <mpi.h>
@@ -73,14 +74,44 @@ static void job_close(job_t *job)
     ddp_comm_destroy(&job->comm);
 }
 
+static bool with_frozen;
+
+static void freeze(job_t *job)
+{
+    size_t count = 0;
+
+    if (with_frozen) {
+        ddp_params_decay_matrices(job->params);
+        ddp_assert_all(ddp_params_freeze(job->params, "transformer.h.0.*", &count) == DDP_OK && count == 12);
+        ddp_assert_all(ddp_params_freeze(job->params, "transformer.w*", &count) == DDP_OK && count == 2);
+    }
+}
+
+/* Frozen parameters are what they were drawn as. */
+static void check_frozen(const job_t *job, ddp_trainer_t *trainer, const float *start)
+{
+    const float *now  = ddp_reducer_values(ddp_trainer_reducer(trainer));
+    bool         same = true;
+
+    for (size_t i = 0; i < ddp_params_count(job->params); i++) {
+        const ddp_tensor_desc_t *desc = &ddp_params_descs(job->params)[i];
+
+        same = same && (memcmp(now + desc->offset, start + desc->offset, desc->count * sizeof(float)) == 0) ==
+                           desc->frozen;
+    }
+    ddp_assert_all(same);
+}
+
 static void train(MPI_Comm parent, ddp_reduction_t reduction, size_t bucket_cap, char hash[HASH],
                   double losses[STEPS])
 {
     static job_t         job;
     ddp_trainer_params_t setup   = DDP_TRAINER_PARAMS_INIT;
     ddp_trainer_t       *trainer = NULL;
+    float               *start   = NULL;
 
     job_open(&job, parent);
+    freeze(&job);
     setup.params                   = job.params;
     setup.seed                     = 3;
     setup.forward                  = forward;
@@ -91,6 +122,10 @@ static void train(MPI_Comm parent, ddp_reduction_t reduction, size_t bucket_cap,
     setup.reducer.reduction        = reduction;
     setup.reducer.bucket_cap_bytes = bucket_cap;
     ddp_assert_all(ddp_trainer_create(&setup, &trainer) == DDP_OK);
+    start = malloc(ddp_params_total(job.params) * sizeof(*start));
+    memcpy(start, ddp_reducer_values(ddp_trainer_reducer(trainer)),
+           ddp_params_total(job.params) * sizeof(*start));
+    ddp_assert_all(true); /* before anybody writes */
     for (size_t s = 0; s < STEPS; s++) {
         ddp_step_result_t result = {.loss = 0};
 
@@ -100,6 +135,8 @@ static void train(MPI_Comm parent, ddp_reduction_t reduction, size_t bucket_cap,
     }
     ddp_assert_all(ddp_reducer_finish(ddp_trainer_reducer(trainer)) == DDP_OK);
     ddp_reducer_weights_hash(ddp_trainer_reducer(trainer), hash);
+    check_frozen(&job, trainer, start);
+    free(start);
     ddp_trainer_destroy(&trainer);
     job_close(&job);
 }
@@ -134,6 +171,52 @@ START_TEST(fast_reduction_gives_nearly_the_same)
 }
 END_TEST
 
+/* Embeddings, of which one is the head too, and the first block: below the second nothing is differentiated.
+ */
+START_TEST(frozen_parameters_stay_and_the_others_have_the_bits_of_one_rank)
+{
+    char   alone[HASH];
+    char   together[HASH];
+    char   all[HASH];
+    double alone_loss[STEPS];
+    double loss[STEPS];
+
+    train(MPI_COMM_SELF, DDP_REDUCTION_EXACT, (size_t)25 << 20, all, loss);
+    with_frozen = true;
+    train(MPI_COMM_SELF, DDP_REDUCTION_EXACT, (size_t)25 << 20, alone, alone_loss);
+    train(MPI_COMM_WORLD, DDP_REDUCTION_EXACT, (size_t)8 << 10, together, loss);
+    with_frozen = false;
+    ddp_assert_all(memcmp(loss, alone_loss, sizeof(loss)) == 0);
+    ddp_assert_all(strcmp(alone, together) == 0 && strcmp(alone, all) != 0);
+}
+END_TEST
+
+START_TEST(a_trainer_without_its_parts_is_refused)
+{
+    static job_t               job;
+    const ddp_trainer_params_t init    = DDP_TRAINER_PARAMS_INIT;
+    ddp_params_t              *open    = NULL;
+    ddp_trainer_t             *trainer = NULL;
+
+    job_open(&job, MPI_COMM_WORLD);
+    ddp_assert_all(ddp_params_create(&open) == DDP_OK);
+    for (int k = 0; k < 4; k++) {
+        static const char *const texts[] = {"a finished list of parameters", "a finished list of parameters",
+                                            "a stream", "a forward function"};
+        ddp_trainer_params_t     setup   = init;
+
+        setup.params          = k == 0 ? NULL : k == 1 ? open : job.params;
+        setup.forward         = k == 3 ? NULL : forward;
+        setup.reducer.comm    = job.comm;
+        setup.reducer.compute = k == 2 ? NULL : job.stream;
+        ddp_assert_all(ddp_trainer_create(&setup, &trainer) == DDP_ERR_INVALID_ARG);
+        ddp_assert_all(trainer == NULL && strstr(ddp_error_line(), texts[k]) != NULL);
+    }
+    ddp_params_destroy(&open);
+    job_close(&job);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("gpt2");
@@ -141,6 +224,8 @@ static Suite *make_suite(void)
 
     tcase_add_test(tcase, ranks_together_train_the_bits_that_one_trains_alone);
     tcase_add_test(tcase, fast_reduction_gives_nearly_the_same);
+    tcase_add_test(tcase, frozen_parameters_stay_and_the_others_have_the_bits_of_one_rank);
+    tcase_add_test(tcase, a_trainer_without_its_parts_is_refused);
     suite_add_tcase(suite, tcase);
     return suite;
 }

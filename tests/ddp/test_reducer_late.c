@@ -49,6 +49,50 @@ static void open_toy(toy_t *toy)
     ddp_assert_all(toy_create(&params, toy) == DDP_OK);
 }
 
+static ddp_status_t rest(void *args)
+{
+    usleep(*(const useconds_t *)args);
+    return DDP_OK;
+}
+
+/* Operations on the compute stream, none longer than the timeout, all together twice as long. */
+static ddp_status_t slow_forward(toy_t *toy, useconds_t rest_us)
+{
+    const ddp_step_t  step              = {.lr = 0.1F, .samples = toy->params.micro_batches};
+    const uint8_t     used[TOY_TENSORS] = {0};
+    ddp_status_t      status            = DDP_OK;
+    float            *grads             = NULL;
+    bool              accumulate        = false;
+    ddp_step_result_t result;
+    size_t            first;
+    size_t            count;
+
+    ddp_reducer_range(toy->reducer, &first, &count);
+    DDP_TRY(ddp_reducer_step_begin(toy->reducer, &step));
+    DDP_TRY(ddp_reducer_micro_begin(toy->reducer, first, &grads, &accumulate));
+    for (int i = 0; i < 10; i++) {
+        DDP_TRY(ddp_stream_submit(toy->compute, "rest", rest, &rest_us, sizeof(rest_us)));
+    }
+    DDP_TRY(ddp_reducer_forward_done(toy->reducer, &toy->stats[first], used));
+    DDP_TRY(ddp_reducer_micro_end(toy->reducer));
+    DDP_TRY(ddp_reducer_step_end(toy->reducer, &result));
+    DDP_TRY(ddp_reducer_finish(toy->reducer));
+out:
+    return status;
+}
+
+START_TEST(a_rank_whose_forward_takes_longer_than_the_timeout_is_waited_for)
+{
+    toy_t toy;
+
+    open_toy(&toy);
+    if (ddp_comm_machines(toy.comm) == 1) {
+        ddp_assert_all(slow_forward(&toy, world_rank == 1 ? 2 * TIMEOUT_MS * 100 : 0) == DDP_OK);
+    }
+    toy_destroy(&toy);
+}
+END_TEST
+
 START_TEST(a_rank_whose_backward_takes_longer_than_the_timeout_is_waited_for)
 {
     toy_t toy;
@@ -96,6 +140,7 @@ static Suite *make_suite(void)
     Suite *suite = suite_create("reducer_late");
     TCase *tcase = tcase_create("late ranks");
 
+    tcase_add_test(tcase, a_rank_whose_forward_takes_longer_than_the_timeout_is_waited_for);
     tcase_add_test(tcase, a_rank_whose_backward_takes_longer_than_the_timeout_is_waited_for);
     tcase_add_test(tcase, gradients_that_arrive_after_the_end_do_no_harm);
     suite_add_tcase(suite, tcase);

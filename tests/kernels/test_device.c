@@ -154,6 +154,50 @@ START_TEST(the_idle_function_is_called_while_nothing_can_go_on_and_its_error_end
 }
 END_TEST
 
+static void count_moved(void *ctx)
+{
+    ++*(int *)ctx;
+}
+
+/* Keeps a kernel's progress points busy for some milliseconds. */
+static ddp_status_t work_long(void *args)
+{
+    const int64_t end = ddp_clock_ns() + *(const int64_t *)args;
+
+    while (ddp_clock_ns() < end) {
+        ddp_cpu_progress_point();
+    }
+    return DDP_OK;
+}
+
+START_TEST(work_that_gets_on_is_told_and_work_that_asks_is_not)
+{
+    bench_t       bench;
+    long          number = 0;
+    int           left   = 5;
+    int           calls  = 0;
+    int           moved  = 0;
+    const int64_t ns     = 20 * DDP_NS_PER_MS;
+
+    open_schedule(&bench, schedules[_i]);
+    ddp_device_set_moved(bench.device, count_moved, &moved);
+    ddp_assert_ok(submit_digit(bench.stream, &number, 1));
+    ddp_assert_ok(submit_polled(bench.stream, &left, &calls));
+    ddp_assert_ok(submit_digit(bench.stream, &number, 2));
+    ddp_assert_ok(ddp_stream_synchronize(bench.stream, -1));
+    ck_assert_int_eq(calls, 6);
+    ck_assert_int_eq(moved, 3);
+    ddp_assert_ok(ddp_stream_submit(bench.stream, "long", work_long, &ns, sizeof(ns)));
+    ddp_assert_ok(ddp_stream_synchronize(bench.stream, -1));
+    ck_assert_int_ge(moved, 3 + 1 + 2); /* at most every 0.5 ms, on a busy machine seldom */
+    ck_assert_int_le(moved, 3 + 1 + 41);
+    ddp_device_set_moved(bench.device, NULL, NULL);
+    ddp_assert_ok(submit_digit(bench.stream, &number, 3));
+    ddp_assert_ok(ddp_stream_synchronize(bench.stream, -1));
+    bench_close(&bench);
+}
+END_TEST
+
 START_TEST(a_destroyed_stream_drops_its_work_and_fails_those_that_wait_for_it)
 {
     bench_t       bench;
@@ -358,6 +402,7 @@ int main(void)
     tcase_add_loop_test(every, a_wait_ends_at_its_deadline_with_the_name_of_the_work, 0, 3);
     tcase_add_loop_test(
         every, the_idle_function_is_called_while_nothing_can_go_on_and_its_error_ends_the_wait, 0, 3);
+    tcase_add_loop_test(every, work_that_gets_on_is_told_and_work_that_asks_is_not, 0, 3);
     tcase_add_loop_test(every, a_destroyed_stream_drops_its_work_and_fails_those_that_wait_for_it, 0, 3);
     tcase_add_loop_test(every, after_warm_up_submitting_allocates_nothing, 0, 3);
     tcase_add_loop_test(every, copies_run_in_stream_order, 0, 3);
