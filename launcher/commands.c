@@ -4,10 +4,14 @@
 
 #include "launcher/bench.h"
 #include "launcher/convert_command.h"
+#include "launcher/eval_command.h"
+#include "launcher/generate_command.h"
 #include "launcher/suggest.h"
 
 const ddp_command_t ddp_commands[] = {
     {"train", "train a model (the default)", NULL},
+    {"eval", "loss and accuracy of a checkpoint", ddp_eval_command},
+    {"generate", "text from a trained gpt2", ddp_generate_command},
     {"bench", "measure collectives, operations, and training steps by phase", ddp_bench_command},
     {"convert", "make token files of a text, or a text of token files", ddp_convert_command},
 };

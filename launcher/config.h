@@ -134,6 +134,9 @@ ddp_status_t ddp_config_resolve(ddp_config_t *config, bool fashion_mnist_found) 
 /** The data of a resolved configuration is tokens, not pictures. */
 bool ddp_config_is_tokens(const ddp_config_t *config);
 
+/** The model of a resolved configuration; what the data say of pictures is left 0. */
+ddp_model_config_t ddp_config_model(const ddp_config_t *config);
+
 /** V: logical micro-batches of a batch, ceil(batch / micro_batch). Resolved configurations only. */
 size_t ddp_config_micro_batches(const ddp_config_t *config);
 

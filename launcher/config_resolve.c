@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "io/tokens.h"
@@ -210,4 +211,21 @@ ddp_status_t ddp_config_check_ranks(const ddp_config_t *config, int ranks)
                     " makes %zu micro-batches of train.micro_batch %" PRIu64
                     ": start at most %zu ranks, or --set train.micro_batch=%" PRIu64,
                     ranks, batch, parts, config->train.micro_batch, parts, fits);
+}
+
+ddp_model_config_t ddp_config_model(const ddp_config_t *config)
+{
+    ddp_model_config_t model = {.kind     = (ddp_model_kind_t)config->model.kind,
+                                .channels = (size_t)config->model.channels,
+                                .n_hidden = config->model.n_hidden,
+                                .dropout  = (float)config->model.dropout,
+                                .layers   = (size_t)config->model.layers,
+                                .heads    = (size_t)config->model.heads,
+                                .context  = (size_t)config->model.context,
+                                .vocab    = (size_t)config->model.vocab,
+                                .depth    = (size_t)config->model.depth,
+                                .conv     = (ddp_conv_algo_t)config->model.conv};
+
+    memcpy(model.hidden, config->model.hidden, sizeof(model.hidden));
+    return model;
 }

@@ -17,6 +17,7 @@
 typedef struct ddp_options {
     const char     *command; /* what is run, to compare between ranks: "train" */
     bool            help, help_config, version, dry_run;
+    const char     *base;         /* a checkpoint's configuration, instead of a file; or NULL */
     const char     *file;         /* run.yaml, or NULL */
     const char     *out;          /* --out, or NULL */
     const char     *resume;       /* --resume: "auto" or a file, or NULL */

@@ -188,20 +188,9 @@ out:
 
 ddp_status_t ddp_run_model(const ddp_run_t *run, ddp_params_t **params_p, ddp_model_t **model_p)
 {
-    ddp_status_t        status = DDP_OK;
-    const ddp_config_t *config = &run->config;
-    ddp_model_config_t  model  = {.kind     = (ddp_model_kind_t)config->model.kind,
-                                  .channels = (size_t)config->model.channels,
-                                  .n_hidden = config->model.n_hidden,
-                                  .dropout  = (float)config->model.dropout,
-                                  .layers   = (size_t)config->model.layers,
-                                  .heads    = (size_t)config->model.heads,
-                                  .context  = (size_t)config->model.context,
-                                  .vocab    = (size_t)config->model.vocab,
-                                  .depth    = (size_t)config->model.depth,
-                                  .conv     = (ddp_conv_algo_t)config->model.conv};
+    ddp_status_t       status = DDP_OK;
+    ddp_model_config_t model  = ddp_config_model(&run->config);
 
-    memcpy(model.hidden, config->model.hidden, sizeof(model.hidden));
     if (run->train != NULL) {
         describe_pictures(run, &model);
     }

@@ -22,6 +22,9 @@ static ddp_status_t read_config(const ddp_options_t *options, ddp_config_t *conf
     if (options->file != NULL) {
         DDP_TRY(ddp_config_load(config, options->file));
     }
+    if (options->base != NULL) {
+        DDP_TRY(ddp_config_load_text(config, "the checkpoint's configuration", options->base));
+    }
     for (size_t i = 0; i < options->n_sets; i++) {
         DDP_TRY(ddp_config_set(config, options->set[i]));
     }
@@ -75,7 +78,7 @@ int ddp_start(ddp_run_t *run, const ddp_options_t *options, ddp_status_t early, 
     }
     if (early != DDP_OK && !run->launch.is_managed) {
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
-        return 2;
+        return early == DDP_ERR_CONFIG ? 2 : EXIT_FAILURE;
     }
     run->watchdog_ms = (int)(run->config.ddp.timeout_s * 1000) + MPI_EXTRA_MS;
     if (ddp_watchdog_create(leave, &run->launch, &watchdog) != DDP_OK ||

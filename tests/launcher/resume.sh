@@ -221,5 +221,52 @@ signals()
     says 'nothing is saved'
 }
 
+# eval tells what the run said of its last step, on any number of ranks.
+evaluation()
+{
+    whole_run
+    told=$(sed -n 's/.*"event":"eval","step":12,.*"loss":\([0-9.]*\),"accuracy":\([0-9.]*\).*/\1 \2/p' whole/metrics.jsonl)
+    for np in 1 3; do
+        ranks $np 0 eval whole/checkpoints/latest.h5 --log error --json
+        answer=$(sed -n 's/.*"loss":\([0-9.]*\),"accuracy":\([0-9.]*\),.*/\1 \2/p' out)
+        [ "$(printf '%.5f %.5f' $told)" = "$(printf '%.5f %.5f' $answer)" ] || fail "eval says $answer, the run $told"
+    done
+    run 0 "$program" eval whole/checkpoints/latest.h5 --log error --set data.test_samples=50
+    holds out '^loss .* accuracy .* on 50 samples$'
+    run 2 "$program" eval
+    says 'a checkpoint is needed'
+    run 1 "$program" eval whole/metrics.jsonl
+    says 'not a checkpoint of ddptrain'
+    run 2 "$program" eval whole/checkpoints/latest.h5 --set data.kind=frog
+    says "data.kind is 'frog'"
+}
+
+# generate: a pure function of checkpoint, prompt and seed; greedy needs none.
+generate()
+{
+    awk 'BEGIN { for (i = 0; i < 4000; i++) printf "abcde" }' >text.txt
+    run 0 "$program" --set model.kind=gpt2 --set model.preset=tiny --set model.context=16 --set data.path=text.txt \
+        --set train.batch=16 --set train.steps=250 --set optimizer.lr=0.005 --out gpt --log error
+    run 0 "$program" generate gpt/checkpoints/latest.h5 --prompt abcda --tokens 39 --temperature 0
+    [ "$(cat out)" = abcdabcdeabcdeabcdeabcdeabcdeabcdeabcdeabcde ] || fail "greedy: $(cat out)"
+    for seed in 1 1 2; do
+        run 0 "$program" generate gpt/checkpoints/latest.h5 --tokens 200 --temperature 3 --seed $seed
+        cp out "text$((first = ${first:-0} + 1))"
+    done
+    cmp text1 text2 || fail 'one seed, two texts'
+    cmp -s text1 text3 && fail 'two seeds, one text'
+    run 2 "$program" generate gpt/checkpoints/latest.h5 --temperature hot
+    says "--temperature 'hot': a number of 0 or more is expected"
+    run 2 "$program" generate gpt/checkpoints/latest.h5 --prompt a --file b
+    says '--prompt and --file'
+    run 1 "$program" generate gpt/checkpoints/latest.h5 --bpe nowhere
+    says 'nowhere'
+    run 1 "$program" generate nowhere.h5
+    says 'no such file or directory'
+    whole_run
+    run 2 "$program" generate whole/checkpoints/latest.h5
+    says 'is no gpt2'
+}
+
 "$case"
 exit $failed
