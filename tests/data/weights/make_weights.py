@@ -1,0 +1,98 @@
+"""Writes the files beside it: tensors as the Python packages safetensors, numpy and h5py write them. Needs these, torch and, for
+gpt2_hub, tests/data/gpt2.bin; nothing else reads this script (made with safetensors 0.8.0, torch 2.13, numpy 2.4.6, h5py 3.16.0 with
+HDF5 1.14). Values of tensor t are ((7 i + 3 t) mod 31 - 15) / 8, exact in every type here, t counting from 0 in the order below.
+"""
+import pathlib
+import struct
+
+import h5py
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+PLAIN = [("fc2.bias", (3,)), ("conv1.weight", (5, 3, 3, 3)), ("a \"quoted\\ name\u00e9", (2, 1, 7)), ("fc1.weight", (9, 11))]
+
+
+def values(t, shape, dtype="<f4"):
+    count = int(np.prod(shape))
+    return ((((7 * np.arange(count) + 3 * t) % 31) - 15) / 8).astype(dtype).reshape(shape)
+
+
+def plain():
+    return {name: values(t, shape) for t, (name, shape) in enumerate(PLAIN)}
+
+
+def mixed_safetensors():
+    """Every type of float, under the names that wrappers of PyTorch give, and integers."""
+    names = [("module._orig_mod.a.weight", "<f4", (4, 5)), ("module._orig_mod.b.weight", "<f2", (33,)),
+             ("module._orig_mod.c.weight", None, (2, 3, 4)), ("module._orig_mod.d.running_var", "<f8", (6,))]
+    tensors = {}
+    for t, (name, dtype, shape) in enumerate(names):
+        data = torch.from_numpy(values(t, shape, dtype or "<f4"))
+        tensors[name] = data.bfloat16() if dtype is None else data
+    tensors["module._orig_mod.d.num_batches_tracked"] = torch.tensor(7)
+    save_torch(tensors, str(HERE / "mixed.safetensors"))
+
+
+def read_bin(path):
+    """Arrays of tests/data/gpt2.bin: see make_training.py."""
+    data, at, arrays = path.read_bytes(), 0, {}
+    while at < len(data):
+        name, kind, ndim, *shape = struct.unpack_from("<64sII4I", data, at)
+        at += struct.calcsize("<64sII4I")
+        array = np.frombuffer(data, ["<f4", "<f8", "<i4"][kind], int(np.prod(shape)), at).reshape(shape[:ndim])
+        at += array.nbytes
+        arrays[name.rstrip(b"\0").decode()] = array
+    return arrays
+
+
+def gpt2_hub():
+    """As the files of the hub: no `transformer.`, masks of attention, the output layer twice."""
+    arrays = read_bin(HERE.parent / "gpt2.bin")
+    start = {k.removeprefix("start.transformer."): v for k, v in arrays.items() if k.startswith("start.")}
+    length = start["wpe.weight"].shape[0]
+    for layer in range(2):
+        start[f"h.{layer}.attn.bias"] = np.tril(np.ones((1, 1, length, length), "<f4"))
+    start["lm_head.weight"] = start["wte.weight"]
+    save_file({k: np.ascontiguousarray(v) for k, v in start.items()}, str(HERE / "gpt2_hub.safetensors"))
+
+
+def hdf5():
+    with h5py.File(HERE / "plain.h5", "w") as f:
+        names = [("a/weight", "<f4", (4, 5)), ("a/bias", "<f8", (3,)), ("half", "<f2", (2, 2, 2))]
+        for t, (name, dtype, shape) in enumerate(names):
+            f[name] = values(t, shape, dtype)
+        f["count"] = np.int64(7)
+    with h5py.File(HERE / "chunked.h5", "w") as f:
+        f.create_dataset("x", data=values(0, (8, 8)), chunks=(4, 4))
+    with h5py.File(HERE / "soft.h5", "w") as f:
+        f["x"] = h5py.SoftLink("/y")
+    with h5py.File(HERE / "elsewhere.h5", "w") as f:
+        f["x"] = h5py.ExternalLink("plain.h5", "/half")
+    with h5py.File(HERE / "external.h5", "w") as f:
+        f.create_dataset("x", (4,), "<f4", external=[("/etc/hostname", 0, 16)])
+    with h5py.File(HERE / "virtual.h5", "w", libver=("earliest", "v110")) as f:
+        layout = h5py.VirtualLayout((8,), "<f4")
+        layout[:] = h5py.VirtualSource("plain.h5", "half", (8,))
+        f.create_virtual_dataset("x", layout)
+    with h5py.File(HERE / "loop.h5", "w") as f:
+        group = f.create_group("g")
+        group["g"] = group
+
+
+def main():
+    save_file(plain(), str(HERE / "plain.safetensors"), metadata={"format": "pt"})
+    mixed_safetensors()
+    gpt2_hub()
+    np.savez(HERE / "stored.npz", **plain())
+    np.savez_compressed(HERE / "deflated.npz", half=values(0, (40, 40), "<f2"), wide=values(1, (7,), "<f8"),
+                        one=values(2, (), "<f4"), plain=values(3, (100, 200)), count=np.arange(5))
+    np.savez(HERE / "fortran.npz", x=np.asfortranarray(values(0, (3, 4))))
+    np.savez(HERE / "object.npz", x=np.array([{}], object))
+    hdf5()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,483 @@
+#include <math.h>
+#include <sys/stat.h>
+
+#include "io/weights.h"
+#include "tests/io/checkpoint_file.h"
+
+static char top[IO_TEST_PATH];
+
+static void setup(void)
+{
+    io_test_make(top);
+}
+
+static void teardown(void)
+{
+    io_test_remove(top);
+}
+
+static const char *under(const char *name)
+{
+    static char path[2 * IO_TEST_PATH];
+
+    snprintf(path, sizeof(path), "%s/%s", top, name);
+    return path;
+}
+
+static const char *data(const char *name)
+{
+    static char path[IO_TEST_PATH];
+
+    snprintf(path, sizeof(path), "%s/weights/%s", DDP_TEST_DATA_DIR, name);
+    return path;
+}
+
+/* What make_weights.py says of tensor t. */
+static float value(size_t t, size_t i)
+{
+    return (float)((int)((7 * i + 3 * t) % 31) - 15) / 8.0F;
+}
+
+/* Shape as text, and every value, read in pieces of an odd size. */
+static void expect(ddp_weights_t *w, const char *name, size_t t, ddp_weights_type_t type, const char *shape)
+{
+    const size_t                at       = ddp_weights_find(w, name);
+    const ddp_weights_tensor_t *tensor   = &ddp_weights_tensors(w)[at];
+    char                        text[96] = "";
+    float                       got[1001];
+
+    ck_assert_msg(at < ddp_weights_count(w), "no '%s'", name);
+    ck_assert_int_eq(tensor->type, type);
+    for (size_t d = 0; d < tensor->desc.ndim; d++) {
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%zu ", tensor->desc.shape[d]);
+    }
+    ck_assert_str_eq(text, shape);
+    for (size_t first = 0; first < tensor->desc.count; first += 1000) {
+        const size_t n = tensor->desc.count - first < 1000 ? tensor->desc.count - first : 1000;
+
+        got[n] = 77.0F;
+        ddp_assert_ok(ddp_weights_read(w, at, first, n, got));
+        ck_assert(got[n] == 77.0F);
+        for (size_t i = 0; i < n; i++) {
+            ck_assert_msg(got[i] == value(t, first + i), "%s[%zu]: %g", name, first + i, (double)got[i]);
+        }
+    }
+}
+
+static void expect_plain(const char *path, ddp_weights_kind_t kind)
+{
+    ddp_weights_t *w = NULL;
+
+    ddp_assert_ok(ddp_weights_open(path, false, &w));
+    ck_assert_int_eq(ddp_weights_kind(w), kind);
+    ck_assert_uint_eq(ddp_weights_count(w), 4);
+    expect(w, "fc2.bias", 0, DDP_WEIGHTS_F32, "3 ");
+    expect(w, "conv1.weight", 1, DDP_WEIGHTS_F32, "5 3 3 3 ");
+    expect(w, "a \"quoted\\ name\303\251", 2, DDP_WEIGHTS_F32, "2 1 7 ");
+    expect(w, "fc1.weight", 3, DDP_WEIGHTS_F32, "9 11 ");
+    ddp_weights_close(&w);
+    ck_assert_ptr_null(w);
+}
+
+static void convert(const char *from, const char *to, ddp_weights_kind_t kind)
+{
+    ddp_weights_t *w = NULL;
+
+    ddp_assert_ok(ddp_weights_open(from, false, &w));
+    ddp_assert_ok(ddp_weights_write(w, to, kind, false, "test"));
+    ddp_weights_close(&w);
+}
+
+static void expect_same_bytes(const char *a, const char *b)
+{
+    FILE *x = fopen(a, "rb");
+    FILE *y = fopen(b, "rb");
+    int   c = 0;
+
+    ck_assert(x != NULL && y != NULL);
+    while (c != EOF) {
+        c = getc(x);
+        ck_assert_int_eq(c, getc(y));
+    }
+    (void)fclose(x);
+    (void)fclose(y);
+}
+
+START_TEST(files_of_the_python_packages_are_read)
+{
+    expect_plain(data("plain.safetensors"), DDP_WEIGHTS_SAFETENSORS);
+    expect_plain(data("stored.npz"), DDP_WEIGHTS_NPZ);
+}
+END_TEST
+
+START_TEST(safetensors_are_written_as_the_package_writes_them)
+{
+    char path[2 * IO_TEST_PATH];
+
+    snprintf(path, sizeof(path), "%s", under("a.safetensors"));
+    convert(data("stored.npz"), path, DDP_WEIGHTS_SAFETENSORS);
+    expect_same_bytes(path, data("plain.safetensors"));
+}
+END_TEST
+
+START_TEST(every_kind_is_read_after_it_was_written)
+{
+    char npz[2 * IO_TEST_PATH];
+    char h5[2 * IO_TEST_PATH];
+
+    snprintf(npz, sizeof(npz), "%s", under("a.npz"));
+    snprintf(h5, sizeof(h5), "%s", under("a.h5"));
+    convert(data("plain.safetensors"), npz, DDP_WEIGHTS_NPZ);
+    expect_plain(npz, DDP_WEIGHTS_NPZ);
+    convert(npz, h5, DDP_WEIGHTS_CHECKPOINT);
+    expect_plain(h5, DDP_WEIGHTS_CHECKPOINT);
+    ddp_assert_ok(ddp_checkpoint_verify(h5, NULL));
+}
+END_TEST
+
+START_TEST(all_types_of_float_are_read)
+{
+    ddp_weights_t *w = NULL;
+    float          one;
+
+    ddp_assert_ok(ddp_weights_open(data("mixed.safetensors"), false, &w));
+    expect(w, "module._orig_mod.a.weight", 0, DDP_WEIGHTS_F32, "4 5 ");
+    expect(w, "module._orig_mod.b.weight", 1, DDP_WEIGHTS_F16, "33 ");
+    expect(w, "module._orig_mod.c.weight", 2, DDP_WEIGHTS_BF16, "2 3 4 ");
+    expect(w, "module._orig_mod.d.running_var", 3, DDP_WEIGHTS_F64, "6 ");
+    ddp_assert_fails(
+        ddp_weights_read(w, ddp_weights_find(w, "module._orig_mod.d.num_batches_tracked"), 0, 1, &one),
+        DDP_ERR_INVALID_ARG, "no floats");
+    ddp_assert_fails(ddp_weights_read(w, ddp_weights_find(w, "module._orig_mod.a.weight"), 19, 2, &one),
+                     DDP_ERR_INVALID_ARG, "do not exist");
+    ddp_weights_close(&w);
+    ddp_assert_ok(ddp_weights_open(data("deflated.npz"), false, &w));
+    expect(w, "plain", 3, DDP_WEIGHTS_F32, "100 200 ");
+    expect(w, "half", 0, DDP_WEIGHTS_F16, "40 40 "); /* backwards too */
+    expect(w, "wide", 1, DDP_WEIGHTS_F64, "7 ");
+    expect(w, "one", 2, DDP_WEIGHTS_F32, "");
+    ddp_weights_close(&w);
+}
+END_TEST
+
+static void count_line(void *ctx, const char *line)
+{
+    ck_assert(line[0] != '\0');
+    ++*(int *)ctx;
+}
+
+START_TEST(names_of_wrappers_are_adopted)
+{
+    ddp_weights_t *w     = NULL;
+    int            lines = 0;
+    size_t         at;
+
+    ddp_assert_ok(ddp_weights_open(data("mixed.safetensors"), false, &w));
+    ddp_assert_ok(ddp_weights_adopt(w, count_line, &lines));
+    ck_assert_int_eq(lines, 2); /* prefixes; an array of integers */
+    ck_assert_uint_eq(ddp_weights_count(w), 4);
+    expect(w, "b.weight", 1, DDP_WEIGHTS_F16, "33 ");
+    at = ddp_weights_find(w, "d.running_var");
+    ck_assert_uint_lt(at, 4);
+    ck_assert_int_eq(ddp_weights_tensors(w)[at].desc.role, DDP_TENSOR_AVERAGE);
+    ddp_weights_close(&w);
+}
+END_TEST
+
+START_TEST(gpt2_of_the_hub_gets_the_names_of_the_model)
+{
+    ddp_weights_t *w     = NULL;
+    int            lines = 0;
+
+    ddp_assert_ok(ddp_weights_open(data("gpt2_hub.safetensors"), false, &w));
+    ck_assert_uint_eq(ddp_weights_count(w), 31);
+    ddp_assert_ok(ddp_weights_adopt(w, count_line, &lines));
+    ck_assert_int_eq(lines, 3); /* transformer., masks, lm_head */
+    ck_assert_uint_eq(ddp_weights_count(w), 28);
+    for (size_t i = 0; i < 28; i++) {
+        ck_assert_int_eq(strncmp(ddp_weights_tensors(w)[i].desc.name, "transformer.", 12), 0);
+    }
+    ck_assert_uint_lt(ddp_weights_find(w, "transformer.h.1.attn.c_attn.bias"), 28);
+    ddp_weights_close(&w);
+}
+END_TEST
+
+/* A checkpoint's moments go along if they are wanted. */
+START_TEST(checkpoints_become_files_of_all_kinds)
+{
+    char           from[2 * IO_TEST_PATH];
+    ddp_weights_t *w = NULL;
+    ddp_weights_t *v = NULL;
+    float          x[6240];
+
+    snprintf(from, sizeof(from), "%s", under("c.h5"));
+    checkpoint_write(from, 5);
+    ddp_assert_ok(ddp_weights_open(from, false, &w));
+    ck_assert_uint_eq(ddp_weights_count(w), 4 + 2 * 3);
+    ddp_assert_ok(ddp_weights_write(w, under("all.npz"), DDP_WEIGHTS_NPZ, true, "test"));
+    ddp_assert_ok(ddp_weights_write(w, under("some.safetensors"), DDP_WEIGHTS_SAFETENSORS, false, "test"));
+    ddp_weights_close(&w);
+    ddp_assert_ok(ddp_weights_open(under("some.safetensors"), false, &v));
+    ck_assert_uint_eq(ddp_weights_count(v), 4);
+    ddp_weights_close(&v);
+    ddp_assert_ok(ddp_weights_open(under("all.npz"), false, &v));
+    ck_assert_uint_eq(ddp_weights_count(v), 10);
+    ddp_assert_ok(
+        ddp_weights_read(v, ddp_weights_find(v, "optimizer.exp_avg_sq.h.0.attn.c_attn.weight"), 0, 6240, x));
+    for (size_t i = 0; i < 6240; i++) {
+        ck_assert(x[i] == checkpoint_value(5, 1, 1, i));
+    }
+    ddp_weights_close(&v);
+}
+END_TEST
+
+START_TEST(nothing_is_written_over)
+{
+    ddp_weights_t *w = NULL;
+
+    io_test_write(top, "there.npz", "x", 1);
+    ddp_assert_ok(ddp_weights_open(data("stored.npz"), false, &w));
+    ddp_assert_fails(ddp_weights_write(w, under("there.npz"), DDP_WEIGHTS_NPZ, false, "test"), DDP_ERR_IO,
+                     "there.npz");
+    ck_assert_int_ne(access(under("there.npz.part"), F_OK), 0);
+    ddp_weights_close(&w);
+}
+END_TEST
+
+/* A safetensors file of this header, with `bytes` of zeros behind it. */
+static void refuse(const char *header, size_t bytes, const char *text)
+{
+    static unsigned char file[65536];
+    const size_t         n = strlen(header);
+    ddp_weights_t       *w = NULL;
+
+    memset(file, 0, sizeof(file));
+    ck_assert_uint_le(n + 8 + bytes, sizeof(file));
+    file[0] = (unsigned char)n;
+    file[1] = (unsigned char)(n >> 8);
+    memcpy(file + 8, header, n);
+    io_test_write(top, "bad.safetensors", file, 8 + n + bytes);
+    ddp_assert_fails(ddp_weights_open(under("bad.safetensors"), false, &w), DDP_ERR_FORMAT, text);
+    ck_assert_ptr_null(w);
+}
+
+#define TENSOR(shape, offsets) "{\"a\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+
+START_TEST(hostile_safetensors_headers_are_refused)
+{
+    static char deep[20001];
+
+    refuse("{\"a\":{\"dtype\":\"F3\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "unknown dtype 'F3'");
+    refuse("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "unknown dtype");
+    refuse(TENSOR("[2]", "[0,4]"), 4, "larger than its 4 bytes");
+    refuse(TENSOR("[1]", "[0,8]"), 8, "fills 4 of its 8 bytes");
+    refuse(TENSOR("[4294967296,4294967296,4294967296]", "[0,4]"), 4, "larger than its");
+    refuse(TENSOR("[0]", "[0,0]"), 0, "no elements");
+    refuse(TENSOR("[-1]", "[0,4]"), 4, "whole numbers");
+    refuse(TENSOR("[1.5]", "[0,4]"), 4, "whole numbers");
+    refuse(TENSOR("[1e300]", "[0,4]"), 4, "whole numbers");
+    refuse(TENSOR("[\"1\"]", "[0,4]"), 4, "whole numbers");
+    refuse(TENSOR("[NaN]", "[0,4]"), 4, "no JSON");
+    refuse(TENSOR("[1,1,1,1,1]", "[0,4]"), 4, "has 5 dimensions");
+    refuse(TENSOR("[1,1,1,1,1,1,1,1,1]", "[0,4]"), 4, "more than 8 entries");
+    refuse(TENSOR("1", "[0,4]"), 4, "no list 'shape'");
+    refuse(TENSOR("[1]", "[0]"), 4, "not within");
+    refuse(TENSOR("[1]", "[0,4,8]"), 4, "more than 2 entries");
+    refuse(TENSOR("[1]", "[4,0]"), 4, "not within");
+    refuse(TENSOR("[2]", "[0,8]"), 4, "not within");
+    refuse(TENSOR("[1]", "[4,8]"), 8, "begins at byte 4");
+    refuse(TENSOR("[1]", "[0,4]"), 8, "fill 4 of 8 bytes");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+           "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
+           12, "'b' begins at byte 4 of the data, the one before it ends at 8");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+           "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+           8, "two tensors are named 'a'");
+    refuse("{\"\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "empty");
+    refuse("{\"a\\nb\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "control character");
+    refuse("{\"a\\u0000\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "zeros");
+    refuse("{\"a\":3}", 0, "is no tensor");
+    refuse("{}", 0, "no tensors");
+    refuse("{} {}", 0, "more than one JSON object");
+    refuse("[]", 0, "no JSON object");
+    refuse("{\"a\"", 0, "no JSON");
+    memset(deep, '[', sizeof(deep) - 1);
+    memcpy(deep, "{\"a\":", 5);
+    refuse(deep, 0, "no JSON");
+}
+END_TEST
+
+static void refuse_bytes(const char *name, const char *bytes, size_t n, const char *text)
+{
+    ddp_weights_t *w = NULL;
+
+    io_test_write(top, name, bytes, n);
+    ddp_assert_fails(ddp_weights_open(under(name), false, &w), DDP_ERR_FORMAT, text);
+}
+
+START_TEST(lengths_of_headers_are_checked_first)
+{
+    refuse_bytes("a.safetensors", "\377\377\377\377\377\377\377\377{}", 10,
+                 "a header of 18446744073709551615");
+    refuse_bytes("a.safetensors", "\3\0\0\0\0\0\0\0{}", 10, "a header of 3 bytes, in a file of 10");
+    refuse_bytes("a.safetensors", "\3\0", 2, "cut short");
+    refuse_bytes("a.safetensors", "", 0, "cut short");
+    refuse_bytes("a.bin", "something else", 14, "neither HDF5 nor safetensors nor npz");
+}
+END_TEST
+
+/* A byte of a file changed, or its end cut off: refused, or the same names as before. */
+static void damage(const char *name, size_t step)
+{
+    static unsigned char bytes[8192];
+    FILE                *file = fopen(data(name), "rb");
+    size_t               n;
+    size_t               refused = 0;
+
+    ck_assert_ptr_nonnull(file);
+    n = fread(bytes, 1, sizeof(bytes), file);
+    (void)fclose(file);
+    for (size_t at = 0; at < n; at += step) {
+        ddp_weights_t *w = NULL;
+        float          values[128];
+        ddp_status_t   status;
+
+        bytes[at] ^= 0x5A;
+        io_test_write(top, "damaged", bytes, n);
+        bytes[at] ^= 0x5A;
+        status = ddp_weights_open(under("damaged"), false, &w);
+        for (size_t t = 0; status == DDP_OK && t < ddp_weights_count(w); t++) {
+            const ddp_weights_tensor_t *tensor = &ddp_weights_tensors(w)[t];
+
+            if (tensor->type != DDP_WEIGHTS_OTHER) {
+                status =
+                    ddp_weights_read(w, t, 0, tensor->desc.count < 128 ? tensor->desc.count : 128, values);
+            }
+        }
+        refused += status != DDP_OK;
+        ddp_weights_close(&w);
+        if (at > 0) {
+            io_test_write(top, "cut", bytes, at);
+            ddp_assert_fails(ddp_weights_open(under("cut"), false, &w), DDP_ERR_FORMAT, "cut");
+        }
+    }
+    ck_assert_uint_gt(refused, 0);
+}
+
+START_TEST(damaged_files_do_no_harm)
+{
+    damage("plain.safetensors", 5);
+    damage("stored.npz", 11);
+    damage("deflated.npz", 7);
+    damage("plain.h5", 193);
+}
+END_TEST
+
+START_TEST(a_changed_number_of_an_npz_is_noticed)
+{
+    static unsigned char bytes[4096];
+    FILE                *file = fopen(data("stored.npz"), "rb");
+    ddp_weights_t       *w    = NULL;
+    float                x[3];
+    size_t               n;
+
+    ck_assert_ptr_nonnull(file);
+    n = fread(bytes, 1, sizeof(bytes), file);
+    (void)fclose(file);
+    for (size_t i = 0; i + 12 < n; i++) { /* fc2.bias: its three numbers */
+        const float first[3] = {value(0, 0), value(0, 1), value(0, 2)};
+
+        if (memcmp(bytes + i, first, 12) == 0) {
+            bytes[i + 5] ^= 1;
+            break;
+        }
+    }
+    io_test_write(top, "a.npz", bytes, n);
+    ddp_assert_ok(ddp_weights_open(under("a.npz"), false, &w));
+    ddp_assert_fails(ddp_weights_read(w, ddp_weights_find(w, "fc2.bias"), 0, 3, x), DDP_ERR_FORMAT,
+                     "checksum");
+    ddp_weights_close(&w);
+}
+END_TEST
+
+static void refuse_file(const char *name, const char *text)
+{
+    ddp_weights_t *w = NULL;
+
+    ddp_assert_fails(ddp_weights_open(data(name), false, &w), DDP_ERR_FORMAT, text);
+}
+
+START_TEST(arrays_that_cannot_be_taken_are_named)
+{
+    refuse_file("fortran.npz", "'x' is in Fortran's order");
+    refuse_file("chunked.h5", "h5repack -f NONE -l CONTI");
+}
+END_TEST
+
+START_TEST(hdf5_of_others_is_read_without_trusting_it)
+{
+    ddp_weights_t *w = NULL;
+
+    ddp_assert_ok(ddp_weights_open(data("plain.h5"), false, &w));
+    ck_assert_int_eq(ddp_weights_kind(w), DDP_WEIGHTS_HDF5);
+    ck_assert_uint_eq(ddp_weights_count(w), 4);
+    expect(w, "a.weight", 0, DDP_WEIGHTS_F32, "4 5 ");
+    expect(w, "a.bias", 1, DDP_WEIGHTS_F64, "3 ");
+    expect(w, "half", 2, DDP_WEIGHTS_F16, "2 2 2 ");
+    ck_assert_int_eq(ddp_weights_tensors(w)[ddp_weights_find(w, "count")].type, DDP_WEIGHTS_OTHER);
+    ddp_weights_close(&w);
+    refuse_file("soft.h5", "soft or external link");
+    refuse_file("elsewhere.h5", "soft or external link");
+    refuse_file("external.h5", "lies in another file");
+    refuse_file("virtual.h5", "lies in another file");
+    refuse_file("loop.h5", "16 groups one in another");
+}
+END_TEST
+
+START_TEST(a_damaged_checkpoint_is_read_only_on_demand)
+{
+    ddp_weights_t *w    = NULL;
+    FILE          *file = NULL;
+
+    checkpoint_write(under("c.h5"), 5);
+    file = fopen(under("c.h5"), "r+b");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fseek(file, -3, SEEK_END), 0);
+    ck_assert_int_ne(fputc(0x55, file), EOF);
+    ck_assert_int_eq(fclose(file), 0);
+    ddp_assert_fails(ddp_weights_open(under("c.h5"), false, &w), DDP_ERR_FORMAT, "crc32c");
+    ddp_assert_ok(ddp_weights_open(under("c.h5"), true, &w));
+    ck_assert_int_eq(ddp_weights_kind(w), DDP_WEIGHTS_HDF5);
+    ck_assert_uint_eq(ddp_weights_count(w), 4); /* the model alone */
+    ck_assert_uint_lt(ddp_weights_find(w, "h.0.attn.c_attn.weight"), 4);
+    ddp_weights_close(&w);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("weights");
+    TCase *good  = tcase_create("good files");
+    TCase *bad   = tcase_create("bad files");
+
+    tcase_add_checked_fixture(good, setup, teardown);
+    tcase_add_test(good, files_of_the_python_packages_are_read);
+    tcase_add_test(good, safetensors_are_written_as_the_package_writes_them);
+    tcase_add_test(good, every_kind_is_read_after_it_was_written);
+    tcase_add_test(good, all_types_of_float_are_read);
+    tcase_add_test(good, names_of_wrappers_are_adopted);
+    tcase_add_test(good, gpt2_of_the_hub_gets_the_names_of_the_model);
+    tcase_add_test(good, checkpoints_become_files_of_all_kinds);
+    tcase_add_test(good, nothing_is_written_over);
+    suite_add_tcase(suite, good);
+    tcase_add_checked_fixture(bad, setup, teardown);
+    tcase_add_test(bad, hostile_safetensors_headers_are_refused);
+    tcase_add_test(bad, lengths_of_headers_are_checked_first);
+    tcase_add_test(bad, damaged_files_do_no_harm);
+    tcase_add_test(bad, a_changed_number_of_an_npz_is_noticed);
+    tcase_add_test(bad, arrays_that_cannot_be_taken_are_named);
+    tcase_add_test(bad, hdf5_of_others_is_read_without_trusting_it);
+    tcase_add_test(bad, a_damaged_checkpoint_is_read_only_on_demand);
+    suite_add_tcase(suite, bad);
+    return ddp_test_run(suite);
+}
