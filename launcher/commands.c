@@ -6,6 +6,7 @@
 #include "launcher/convert_command.h"
 #include "launcher/eval_command.h"
 #include "launcher/generate_command.h"
+#include "launcher/inspect.h"
 #include "launcher/suggest.h"
 
 const ddp_command_t ddp_commands[] = {
@@ -13,7 +14,9 @@ const ddp_command_t ddp_commands[] = {
     {"eval", "loss and accuracy of a checkpoint", ddp_eval_command},
     {"generate", "text from a trained gpt2", ddp_generate_command},
     {"bench", "measure collectives, operations, and training steps by phase", ddp_bench_command},
-    {"convert", "make token files of a text, or a text of token files", ddp_convert_command},
+    {"convert", "text to token files and back; weights between checkpoint, safetensors and npz",
+     ddp_convert_command},
+    {"inspect", "what is in a checkpoint or a file of weights, or where two differ", ddp_inspect_command},
 };
 const size_t ddp_n_commands = sizeof(ddp_commands) / sizeof(ddp_commands[0]);
 

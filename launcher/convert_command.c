@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "io/text.h"
+#include "io/weights.h"
 #include "launcher/args.h"
+#include "launcher/convert_weights.h"
 #include "launcher/launch.h"
 #include "launcher/progress.h"
 
@@ -22,6 +24,8 @@ typedef enum convert_id {
     CONVERT_SHARD_TOKENS,
     CONVERT_END_OF_TEXT,
     CONVERT_DECODE,
+    CONVERT_ALL,
+    CONVERT_UNVERIFIED,
     CONVERT_HELP
 } convert_id_t;
 
@@ -36,13 +40,16 @@ static const ddp_arg_t convert_table[] = {
     [CONVERT_END_OF_TEXT]  = {"--end-of-text", NULL,
                               "<|endoftext|> in the text is the token that separates documents"},
     [CONVERT_DECODE]       = {"--decode", NULL, "the other way: IN is a token file, OUT a text"},
+    [CONVERT_ALL]          = {"--all", NULL, "of a checkpoint the moments too, as optimizer.<slot>.<name>"},
+    [CONVERT_UNVERIFIED]   = {"--unverified", NULL, "a damaged checkpoint too, as far as it can be read"},
     [CONVERT_HELP]         = {"--help", NULL, "this text"},
 };
 #define N_CONVERT (sizeof(convert_table) / sizeof(convert_table[0]))
 
 typedef struct convert {
     ddp_text_params_t params;
-    bool              bytes, decode, help;
+    bool              bytes, decode, all, unverified, help;
+    bool              is_weights; /* told by OUT's ending */
     ddp_progress_t    progress;
     int64_t           start_ns;
 } convert_t;
@@ -50,12 +57,15 @@ typedef struct convert {
 static void say_help(FILE *out)
 {
     fputs("ddptrain convert makes token files, in llm.c's format, of a text; `data.kind: tokens` trains on "
-          "them.\n"
+          "them; and it turns files of weights into one another: checkpoints, safetensors, npz and HDF5.\n"
           "\n"
           "  ddptrain convert book.txt book.bin --bpe gpt2 --val-fraction 0.1\n"
           "  ddptrain convert --decode book_val.bin book_val.txt --bpe gpt2\n"
+          "  ddptrain convert ckpt-000000001200.h5 weights.safetensors\n"
+          "  ddptrain convert model.safetensors start.h5       # then: ddptrain ... --init start.h5\n"
           "\n"
           "Usage: ddptrain convert IN OUT (--bpe DIR | --bytes) [option...]\n"
+          "       ddptrain convert IN OUT.h5|.safetensors|.npz [--all] [--unverified]\n"
           "\n",
           out);
     ddp_args_help(convert_table, N_CONVERT, out);
@@ -114,6 +124,12 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *value)
     case CONVERT_DECODE:
         convert->decode = true;
         break;
+    case CONVERT_ALL:
+        convert->all = true;
+        break;
+    case CONVERT_UNVERIFIED:
+        convert->unverified = true;
+        break;
     case CONVERT_HELP:
         convert->help = true;
         break;
@@ -142,9 +158,19 @@ static ddp_status_t check(const convert_t *convert, const ddp_launch_t *launch)
 
     DDP_REQUIRE(launch->ranks <= 1, DDP_ERR_CONFIG, "convert is one process: start it without mpirun");
     DDP_REQUIRE(convert->params.out != NULL, DDP_ERR_CONFIG, "two files are needed: ddptrain convert IN OUT");
+    if (convert->is_weights) {
+        DDP_REQUIRE(convert->params.bpe == NULL && !convert->bytes && !convert->decode, DDP_ERR_CONFIG,
+                    "'%s' is a file of weights by its ending: no --bpe, --bytes, --decode",
+                    convert->params.out);
+        return DDP_OK;
+    }
+    DDP_REQUIRE(!convert->all && !convert->unverified, DDP_ERR_CONFIG,
+                "--all and --unverified are for weights: OUT ends in .h5, .safetensors or .npz");
     DDP_REQUIRE((convert->params.bpe != NULL) != convert->bytes, DDP_ERR_CONFIG,
                 "%s; see ddptrain convert --help",
-                convert->bytes ? "--bpe and --bytes exclude each other" : "--bpe DIR or --bytes is needed");
+                convert->bytes ? "--bpe and --bytes exclude each other"
+                               : "--bpe DIR or --bytes is needed, or an OUT that "
+                                 "ends in .h5, .safetensors or .npz");
     DDP_REQUIRE(!convert->params.end_of_text || !convert->bytes, DDP_ERR_CONFIG,
                 "--end-of-text needs --bpe: among bytes there is no such token");
     DDP_REQUIRE(!convert->decode || (convert->params.val_fraction == 0.0 && !convert->params.end_of_text),
@@ -195,12 +221,27 @@ static void tell(const convert_t *convert, const ddp_text_report_t *report)
             (double)report->bytes / 1e6, seconds, report->vocab);
 }
 
+static ddp_status_t work_text(convert_t *convert, ddp_text_report_t *report)
+{
+    ddp_status_t status;
+
+    ddp_progress_init(&convert->progress);
+    convert->start_ns        = ddp_clock_ns();
+    convert->params.progress = show;
+    convert->params.ctx      = convert;
+    status                   = convert->decode ? ddp_text_decode(&convert->params, report)
+                                               : ddp_text_encode(&convert->params, report);
+    ddp_progress_clear(&convert->progress);
+    return status;
+}
+
 int ddp_convert_command(int argc, char **argv)
 {
     convert_t             convert = {.params = DDP_TEXT_PARAMS_INIT};
     const ddp_args_sink_t sink    = {.ctx = &convert, .option = take_option, .word = take_word};
     const ddp_launch_t    launch  = ddp_launch_read();
     ddp_text_report_t     report  = {.bytes = 0};
+    ddp_weights_kind_t    kind;
     ddp_status_t          status;
     int                   code = 2;
 
@@ -209,22 +250,21 @@ int ddp_convert_command(int argc, char **argv)
         say_help(stdout);
         return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
     }
-    status = status == DDP_OK ? check(&convert, &launch) : status;
+    convert.is_weights = convert.params.out != NULL && ddp_weights_kind_of_ending(convert.params.out, &kind);
+    status             = status == DDP_OK ? check(&convert, &launch) : status;
     if (status == DDP_OK) {
-        code = EXIT_FAILURE;
-        ddp_progress_init(&convert.progress);
-        convert.start_ns        = ddp_clock_ns();
-        convert.params.progress = show;
-        convert.params.ctx      = &convert;
-        status                  = convert.decode ? ddp_text_decode(&convert.params, &report)
-                                                 : ddp_text_encode(&convert.params, &report);
-        ddp_progress_clear(&convert.progress);
+        code   = EXIT_FAILURE;
+        status = convert.is_weights ? ddp_convert_weights(convert.params.in, convert.params.out, convert.all,
+                                                          convert.unverified)
+                                    : work_text(&convert, &report);
     }
     if (status != DDP_OK && launch.is_first) {
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
     }
     if (status == DDP_OK) {
-        tell(&convert, &report);
+        if (!convert.is_weights) {
+            tell(&convert, &report);
+        }
         code = EXIT_SUCCESS;
     }
     return code;

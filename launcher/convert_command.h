@@ -1,4 +1,5 @@
-/** @file `ddptrain convert`: a text to token shards, and back. Never calls MPI. */
+/** @file `ddptrain convert`: a text to token shards and back; files of weights into one another. Never calls
+ * MPI. */
 #ifndef DDP_CONVERT_COMMAND_H_
 #define DDP_CONVERT_COMMAND_H_
 
