@@ -20,7 +20,7 @@
 #define CPU_S        10
 #define MEMORY_BYTES ((rlim_t)512 << 20)
 
-static void limit(int what, rlim_t most)
+static void limit(enum __rlimit_resource what, rlim_t most)
 {
     const struct rlimit both = {most, most};
 
