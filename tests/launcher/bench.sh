@@ -46,16 +46,27 @@ number()
     grep -e "$2" out | sed -n "s/.*\"$1\":\([-+.e0-9]*\).*/\1/p"
 }
 
+# With one round the phases' means over the ranks, of which none is negative, add up to the step.
+phases_add_up()
+{
+    number ms '"event":"phase"' | awk 'NR <= 6 { sum += $1; if ($1 < 0) bad = 1 } NR == 7 { whole = $1 }
+        END { exit !(NR == 8 && !bad && sum > 0.999 * whole && sum < 1.001 * whole) }' || { fail 'phases'; cat out; }
+}
+
 step()
 {
     run 0 "$program" bench step $small --rounds 1 --warmup 1 --json
     is_json phase
     is_json rate
-    # With one round and one rank the phases add up to the step.
-    number ms '"event":"phase"' | awk 'NR <= 6 { sum += $1; if ($1 < 0) bad = 1 } NR == 7 { whole = $1 }
-        END { exit !(NR == 8 && !bad && sum > 0.999 * whole && sum < 1.001 * whole) }' || { fail 'phases'; cat out; }
+    phases_add_up
     [ "$(number calls '"op":"gemm"')" = 64 ] || { fail 'not 64 products in a step'; cat out; }
     [ "$(number calls '"op":"merge subtrees"')" -gt 0 ] || fail 'no merges of subtrees'
+    # alone, the update's phase is the work of the reducer
+    { number ms '"phase":"update"'; number ms '"op":"\(reduce bucket\|bucket is ready\|merge subtrees\|sums\|end of step\)"'; } |
+        awk 'NR == 1 { whole = $1 } NR > 1 { sum += $1 } END { exit !(NR > 3 && sum > 0.99 * whole && sum < 1.01 * whole) }' ||
+        { fail 'the update is not its parts'; cat out; }
+    ranks 2 0 bench step $small --rounds 1 --json
+    phases_add_up
     ranks 2 0 bench step $small --rounds 2
     holds out '^whole step  *[0-9.]* '
     holds out '^of it after backward '
