@@ -105,7 +105,7 @@ folders()
     says '/nowhere'
     rm -rf runs
     ranks 2 1 $small --set model.hidden=[65536,65536]
-    says 'MB needed'
+    says 'MiB are free'
     [ -e runs ] && fail 'a run that did not begin left a folder'
     return 0
 }
