@@ -15,30 +15,23 @@ typedef struct restore {
     float                   *chunk; /* owned; where there are several machines */
 } restore_t;
 
-/* What rank 0 tells about each chunk. */
-typedef struct chunk_head {
-    int32_t status; /* ddp_status_t */
-    uint8_t is_there;
-} chunk_head_t;
-
 /* Elements [first, first + n) of an array into `to`, on the first rank of each machine. */
 static ddp_status_t pass_chunk(restore_t *r, size_t found, int array, size_t first, size_t n, float *to)
 {
     ddp_status_t status = DDP_OK;
-    chunk_head_t head   = {DDP_OK, 1};
+    int32_t      head   = DDP_OK; /* rank 0's status */
     const bool   reads  = ddp_comm_rank(r->comm) == 0;
     float       *chunk  = ddp_comm_machines(r->comm) > 1 ? r->chunk : to;
 
     if (reads) {
-        head.status = ddp_checkpoint_read(r->checkpoint, found, array, first, n, chunk);
+        head = ddp_checkpoint_read(r->checkpoint, found, array, first, n, chunk);
     }
     if (ddp_comm_machines(r->comm) == 1) {
-        return reads ? (ddp_status_t)head.status : DDP_OK; /* agreed at the end */
+        return reads ? (ddp_status_t)head : DDP_OK; /* agreed at the end */
     }
     DDP_TRY(ddp_comm_broadcast(r->comm, &head, sizeof(head), 0));
-    if (head.status != DDP_OK) {
-        status =
-            reads ? (ddp_status_t)head.status : ddp_fail(DDP_ERR_REMOTE, "rank 0 cannot read the checkpoint");
+    if (head != DDP_OK) {
+        status = reads ? (ddp_status_t)head : ddp_fail(DDP_ERR_REMOTE, "rank 0 cannot read the checkpoint");
         goto out;
     }
     DDP_TRY(ddp_comm_broadcast(r->comm, chunk, n * sizeof(float), 0));

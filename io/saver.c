@@ -1,5 +1,6 @@
 #include "io/saver.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,12 +33,19 @@ size_t ddp_saver_bytes(const ddp_tensor_desc_t *tensors, size_t n_tensors, size_
     return count_floats(tensors, n_tensors, n_slots) * sizeof(float);
 }
 
+/* Signals are for the training thread: here they would break off calls that write. */
 static ddp_status_t start_thread(ddp_saver_t *saver)
 {
     ddp_status_t status = DDP_OK;
+    sigset_t     all;
+    sigset_t     before;
 
-    DDP_TRY_PTHREAD(pthread_create(&saver->thread, NULL, ddp_saver_thread, saver));
-    saver->has_thread = true;
+    (void)sigfillset(&all);
+    DDP_TRY_PTHREAD(pthread_sigmask(SIG_SETMASK, &all, &before));
+    status =
+        ddp_from_pthread(pthread_create(&saver->thread, NULL, ddp_saver_thread, saver), "pthread_create()");
+    saver->has_thread = status == DDP_OK;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* cannot fail where the first did not */
 out:
     return status;
 }
@@ -91,6 +99,8 @@ static ddp_status_t take_params(ddp_saver_t *saver, const ddp_saver_params_t *pa
 {
     ddp_status_t status = DDP_OK;
 
+    DDP_REQUIRE(params->struct_size == sizeof(*params) && params->keep >= 2, DDP_ERR_INVALID_ARG,
+                "ddp_saver_params_t was not made with DDP_SAVER_PARAMS_INIT, or keeps less than 2");
     saver->params     = *params;
     saver->rank       = ddp_comm_rank(params->comm);
     saver->local_rank = ddp_comm_local_rank(params->comm);

@@ -19,7 +19,13 @@
 
 static bool is_temporary(const char *name)
 {
-    return strncmp(name, ".ckpt-", 6) == 0 && strstr(name, ".h5.tmp-") != NULL;
+    static const char *const begins[] = {".ckpt-", ".latest.", ".best."};
+    bool                     is_ours  = false;
+
+    for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++) {
+        is_ours = is_ours || strncmp(name, begins[i], strlen(begins[i])) == 0;
+    }
+    return is_ours && strstr(name, ".h5.tmp-") != NULL;
 }
 
 /* What a killed run left. That it stays if it cannot be removed is no reason not to train. */
@@ -41,13 +47,17 @@ static void remove_temporary(const char *folder)
 /* Space for the whole file before its first byte, where the file system can do that. */
 static ddp_status_t reserve(const char *folder, int fd, uint64_t bytes)
 {
-    const int error = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
+    int error;
 
+    do {
+        error = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
+    } while (error == EINTR);
     if (error == 0 || error == EOPNOTSUPP || error == ENOSYS) {
         return DDP_OK;
     }
-    return ddp_fail(DDP_ERR_IO, "'%s': no room for a checkpoint of %.1f MB: %s", folder,
-                    (double)bytes / MEGABYTE, strerror(error));
+    ddp_ignore(ddp_fail_path(folder, error, ""), "returned below");
+    ddp_error_prefix("no room for a checkpoint of %.1f MB", (double)bytes / MEGABYTE);
+    return DDP_ERR_IO;
 }
 
 ddp_status_t ddp_saver_file_create(const char *folder, uint64_t step, uint64_t bytes, char *path, int *fd_p)
@@ -87,7 +97,10 @@ ddp_status_t ddp_saver_folder_prepare(const char *folder, uint64_t bytes)
     char         path[DDP_SAVER_PATH_SIZE];
     int          fd = -1;
 
-    if (mkdir(folder, FOLDER_MODE) != 0 && errno != EEXIST) {
+    if (mkdir(folder, FOLDER_MODE) == 0) {
+        snprintf(path, sizeof(path), "%s/..", folder); /* its name there is worth what the files are */
+        DDP_TRY(ddp_folder_sync(path));
+    } else if (errno != EEXIST) {
         DDP_TRY(ddp_fail_path(folder, errno, ""));
     }
     remove_temporary(folder);

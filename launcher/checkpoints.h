@@ -31,6 +31,8 @@ typedef struct ddp_checkpoints {
 ddp_status_t ddp_checkpoints_find(struct ddp_run *run) DDP_NODISCARD;
 /** Bring the checkpoint into the reducer, and close it. After ddp_run_build(). Collective. */
 ddp_status_t ddp_checkpoints_restore(struct ddp_run *run) DDP_NODISCARD;
+/** Will this command save checkpoints? */
+bool ddp_checkpoints_wanted(const struct ddp_run *run);
 /** Get ready to save into the run's folder. Collective. */
 ddp_status_t ddp_checkpoints_create(struct ddp_run *run) DDP_NODISCARD;
 /**

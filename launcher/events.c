@@ -67,6 +67,7 @@ static void add_memory(cJSON *event, const ddp_run_memory_t *memory)
     add(object, "loader", (double)memory->loader);
     add(object, "evaluation", (double)memory->evaluation);
     add(object, "wire", (double)memory->wire);
+    add(object, "snapshot", (double)memory->snapshot);
     add(object, "shared", (double)memory->shared);
     add(object, "rank", (double)memory->own);
     add(object, "machine", (double)memory->machine);

@@ -29,7 +29,8 @@ static int say_text(const ddp_options_t *options, bool is_first)
 }
 
 /* A closed stream must not lend its number to the next file or socket: what is printed would end up in it.
- * For reading only, so that writing to it still fails. A pipe without a reader must not end a training. */
+ * For reading only, so that writing to it still fails. A pipe without a reader, or a limit of the size of
+ * files, must not end a training without a word. */
 static void settle_streams(void)
 {
     int fd;
@@ -41,6 +42,7 @@ static void settle_streams(void)
         (void)close(fd);
     }
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
 }
 
 int main(int argc, char **argv)

@@ -84,6 +84,22 @@ out:
     return status;
 }
 
+/* This rank's part of the copy that is written while training goes on. */
+static size_t snapshot_bytes(const ddp_run_t *run, const ddp_reducer_params_t *reducer)
+{
+    size_t floats = 0;
+    size_t first  = 0;
+    size_t count  = 0;
+
+    if (ddp_checkpoints_wanted(run) && ddp_comm_machine(run->comm) == 0) {
+        floats = ddp_saver_bytes(reducer->tensors, reducer->n_tensors, ddp_optim_slots(&reducer->optim)) /
+                 sizeof(float);
+        ddp_partition(floats, (size_t)ddp_comm_local_size(run->comm), (size_t)ddp_comm_local_rank(run->comm),
+                      &first, &count);
+    }
+    return count * sizeof(float);
+}
+
 /* Everything but what the other ranks of the machine have of their own. Local. */
 static ddp_status_t plan_rank(const ddp_run_t *run, ddp_run_memory_t *memory)
 {
@@ -105,8 +121,9 @@ static ddp_status_t plan_rank(const ddp_run_t *run, ddp_run_memory_t *memory)
     memory->loader     = ddp_loader_bytes(&loader);
     memory->evaluation = ddp_eval_bytes(run);
     memory->wire       = plan.wire_bytes;
+    memory->snapshot   = snapshot_bytes(run, &reducer);
     memory->own = memory->tape.activations + memory->tape.scratch + memory->tape.nodes + memory->kernels +
-                  memory->loader + memory->evaluation + memory->wire;
+                  memory->loader + memory->evaluation + memory->wire + memory->snapshot;
 out:
     return status;
 }
@@ -288,6 +305,9 @@ static void print_table(const ddp_run_t *run)
                (memory->evaluation + memory->tape.nodes) * local);
     if (memory->wire > 0) {
         print_line("from other machines", memory->wire, memory->wire * local);
+    }
+    if (memory->snapshot > 0) {
+        print_line("snapshot for checkpoints", memory->snapshot, memory->snapshot * local);
     }
     print_line("total", memory->own, memory->machine);
     if (memory->available != UINT64_MAX) {

@@ -23,7 +23,8 @@ typedef struct ddp_run_memory {
     ddp_tape_memory_t tape;
     size_t            kernels; /* what kernels take for themselves */
     size_t            loader, evaluation;
-    size_t            wire; /* for what other machines send */
+    size_t            wire;     /* for what other machines send */
+    size_t            snapshot; /* for checkpoints: this rank's part of the state; rank 0's machine only */
     /* together */
     size_t   shared, own;
     size_t   machine;   /* shared, and `own` of all ranks of the machine */

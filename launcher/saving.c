@@ -11,9 +11,12 @@
 
 #define MOST_FAILED 3 /* saves in a row */
 
-static bool is_wanted(const ddp_config_t *config)
+bool ddp_checkpoints_wanted(const ddp_run_t *run)
 {
-    return config->checkpoint.every_steps > 0 || config->checkpoint.every_epochs > 0;
+    const ddp_config_t *config = &run->config;
+
+    return strcmp(run->options->command, "train") == 0 && run->bench == NULL &&
+           (config->checkpoint.every_steps > 0 || config->checkpoint.every_epochs > 0);
 }
 
 ddp_status_t ddp_checkpoints_create(ddp_run_t *run)
@@ -22,7 +25,7 @@ ddp_status_t ddp_checkpoints_create(ddp_run_t *run)
     ddp_saver_params_t params = DDP_SAVER_PARAMS_INIT;
     char               folder[DDP_RUN_FOLDER_SIZE + 64];
 
-    if (!is_wanted(&run->config)) {
+    if (!ddp_checkpoints_wanted(run)) {
         return DDP_OK;
     }
     snprintf(folder, sizeof(folder), "%s/checkpoints", run->folder);
@@ -122,15 +125,16 @@ ddp_status_t ddp_checkpoints_step(ddp_run_t *run, uint64_t done, double loss)
 {
     ddp_status_t       status  = DDP_OK;
     ddp_checkpoints_t *c       = &run->checkpoints;
-    const bool         is_best = !isnan(loss) && !(loss >= c->best_loss); /* best_loss may be NaN */
+    const bool         is_time = c->saver != NULL && is_due(run, done);
+    const bool         is_best = is_time && !isnan(loss) && !(loss >= c->best_loss); /* that may be NaN */
 
     if (c->saver == NULL) {
         return DDP_OK;
     }
-    if (is_best) {
+    if (is_best) { /* of what is saved: no other weights can be had again */
         c->best_loss = loss;
     }
-    if (is_due(run, done)) {
+    if (is_time) {
         DDP_TRY(save(run, done, is_best));
     } else if (ddp_comm_rank(run->comm) == 0) {
         tell_results(run);

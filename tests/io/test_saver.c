@@ -270,9 +270,11 @@ START_TEST(temporary_files_are_removed_at_the_start)
     if (rank == 0) {
         io_test_write(top, ".ckpt-000000000009.h5.tmp-12", "x", 1);
         io_test_write(top, ".other.tmp-12", "x", 1);
+        ck_assert_int_eq(symlink("nowhere", under(".latest.h5.tmp-12")), 0);
     }
     ddp_assert_all(open_setting(&s) == DDP_OK);
-    ddp_assert_all(!is_there(".ckpt-000000000009.h5.tmp-12") && is_there(".other.tmp-12"));
+    ddp_assert_all(!is_there(".ckpt-000000000009.h5.tmp-12") && !is_there(".latest.h5.tmp-12"));
+    ddp_assert_all(is_there(".other.tmp-12"));
     close_setting(&s);
 }
 END_TEST

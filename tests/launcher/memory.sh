@@ -23,6 +23,13 @@ memory()
     done
     [ "$(sed -n 's/.*"gradients":\([0-9]*\),.*/\1/p' exact/metrics.jsonl)" -gt \
         "$(sed -n 's/.*"gradients":\([0-9]*\),.*/\1/p' fast/metrics.jsonl)" ] || fail 'exact needs no more gradients than fast'
+    # three arrays of the parameters, as the file has them, in halves; none without checkpoints
+    ranks 2 0 $middle --dry-run
+    parameters=$(sed -n 's/^total  *\([0-9]*\)$/\1/p' out)
+    half=$(awk -v n="$parameters" 'BEGIN { printf "%.1f", n * 12 / 2 / 1048576 }')
+    holds out "^snapshot for checkpoints  *$half "
+    ranks 2 0 $middle --dry-run --set checkpoint.every_epochs=0
+    grep -q snapshot out && fail 'a snapshot without checkpoints'
     wide=65536
     huge="$middle --set model.hidden=[$wide,$wide,$wide,$wide,$wide,$wide,$wide,$wide,$wide,$wide,$wide,$wide,$wide,$wide,$wide,$wide]"
     for np in 1 2; do

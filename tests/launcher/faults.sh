@@ -1,0 +1,202 @@
+#!/bin/sh
+# Every call of a save fails once, or the run is killed there: no crash, what was saved before stays, the weights are
+# right. Usage: SHIM=fault_shim.so sh faults.sh CASE DDPTRAIN MPIRUN [mpirun option...]; DDP_TEST_SEED repeats a sample.
+set -u
+
+. "$(dirname "$0")/support.sh"
+
+# Four saves; the third is the first that makes an older file superfluous.
+small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=64 --set train.batch=60
+    --set train.micro_batch=15 --set train.steps=8 --set model.kind=mlp --set model.hidden=[24] --set train.eval_every=8
+    --set checkpoint.every_steps=2 --set checkpoint.keep=2 --log warn"
+last=ckpt-000000000008.h5
+seed=${DDP_TEST_SEED:-$(od -An -N2 -tu2 /dev/urandom | tr -d ' ')}
+
+# shimmed NP AT DO [RANK]: a run into the folder `run`, with that fault; its exit status in `got`
+shimmed()
+{
+    np=$1
+    rm -rf run calls
+    start=$program
+    [ "$np" -gt 1 ] && start="$mpirun -np $np $program"
+    (
+        export SHIM_UNDER=run/checkpoints SHIM_AT="$2" SHIM_DO="$3" SHIM_LOG="$folder/calls"
+        [ $# -gt 3 ] && export SHIM_RANK="$4"
+        export LD_PRELOAD="$SHIM" # of mpirun too, which has no such files
+        exec $start $small --out run >out 2>err
+    ) 2>/dev/null
+    got=$?
+}
+
+# The run that nothing disturbs.
+whole_run()
+{
+    rm -rf whole
+    run 0 "$program" $small --out whole
+    whole=$(weights)
+    shimmed "$1" 0 0
+    [ "$got" -eq 0 ] && [ "$(weights)" = "$whole" ] && [ -n "$whole" ] || { fail 'counting is no matter'; cat out err; }
+    cmp whole/checkpoints/$last run/checkpoints/$last || fail 'the file is another one'
+    cp calls order
+}
+
+# error AT WHAT [RANK]: the run goes on, or ends with one line because nothing could be saved at its start or at its end
+error()
+{
+    shimmed "$np" "$@"
+    errors=$(grep -c '^ddptrain' err)
+    case $got in
+    0)
+        [ "$(weights)" = "$whole" ] || fail "$*: other weights"
+        [ "$errors" -le 1 ] || { fail "$*: more than one line"; cat err; }
+        [ -e run/checkpoints/$last ] || fail "$*: the last checkpoint is not there"
+        ;;
+    1) # the save that failed, and that it was the last one
+        [ "$errors" -ge 1 ] && [ "$errors" -le 2 ] || { fail "$*: one line is expected"; cat err; }
+        grep -q -e 'the last checkpoint could not be saved' -e "run/checkpoints" err || { fail "$*: says"; cat err; }
+        ;;
+    *)
+        fail "$*: exit status $got"
+        cat err
+        ;;
+    esac
+    [ "$got" -eq 1 ] || [ -z "$(find run -name '.*.tmp-*')" ] || [ "$errors" -eq 1 ] || fail "$*: a temporary file stays"
+    goes_on "$@"
+}
+
+# killed AT HOW [RANK]: what is left goes on
+killed()
+{
+    shimmed "$np" "$@"
+    [ "$got" -ge 128 ] || [ "$np" -gt 1 ] || fail "$*: exit status $got of what was killed"
+    goes_on "$@"
+}
+
+# Nothing under a final name is broken, and the run comes to the same end.
+goes_on()
+{
+    run 0 "$program" $small --out run --resume auto
+    [ "$(weights)" = "$whole" ] || { fail "$*: other weights after --resume auto"; cat err; }
+    grep -q 'passed over' err && { fail "$*: a broken file"; cat err; }
+    cmp -s whole/checkpoints/$last run/checkpoints/$last || fail "$*: the last file is another one"
+    [ -z "$(find run -name '.*.tmp-*')" ] || fail "$*: a temporary file stays"
+}
+
+# tried NUMBER: number of a fault, from 0: 7 for each call
+tried()
+{
+    at=$(($1 / 7 + 1))
+    case $(($1 % 7)) in
+    0) error $at 28 $victim ;;  # ENOSPC
+    1) error $at 5 $victim ;;   # EIO
+    2) error $at 122 $victim ;; # EDQUOT
+    3) error $at short $victim ;;
+    4) killed $at kill $victim ;;
+    5) killed $at torn $victim ;;
+    6) killed $at after $victim ;;
+    esac
+}
+
+# some COUNT: a sample of all faults; two in a row are never of the same kind
+some()
+{
+    echo "seed $seed"
+    calls=$(grep -c " ${victim:-0} " order)
+    [ "$calls" -gt 20 ] || fail "only $calls calls"
+    for i in $(seq 1 "$1"); do
+        tried $(((seed * 31 + i * 7919) % (calls * 7)))
+    done
+}
+
+sample()
+{
+    np=1
+    victim=
+    whole_run 1
+    some 5
+    np=2
+    whole_run 2
+    victim=$((seed % 2))
+    some 3
+}
+
+all()
+{
+    np=1
+    victim=
+    whole_run 1
+    for i in $(seq 0 $(($(wc -l <order) * 7 - 1))); do
+        tried "$i"
+    done
+}
+
+all_two()
+{
+    np=2
+    whole_run 2
+    for victim in 0 1; do
+        for i in $(seq "$victim" 3 $(($(grep -c " $victim " order) * 7 - 1))); do
+            tried "$i"
+        done
+    done
+}
+
+# The order of the calls that a power cut must not meet otherwise, of every rank's.
+order()
+{
+    for np in 1 2; do
+        whole_run $np
+        awk -v np=$np '
+            $3 == "pwrite" && $4 ~ /-000000000006/ { wrote[$2] = NR; last = NR }
+            $3 == "fsync" && $4 ~ /-000000000006/ { synced = NR }
+            $3 == "rename" && $4 ~ /^\.ckpt-000000000006/ { renamed = NR }
+            $3 == "fsync" && $4 == "checkpoints" && renamed && !folder { folder = NR }
+            $3 == "rename" && $4 ~ /^\.latest/ && folder && !linked { linked = NR }
+            $3 == "unlink" && $4 ~ /^ckpt-000000000002/ { removed = NR }
+            END {
+                for (rank = 0; rank < np; rank++) if (!wrote[rank]) { print "rank " rank " writes nothing"; exit 1 }
+                exit !(last < synced && synced < renamed && renamed < folder && folder < linked && linked < removed)
+            }' order || { fail "the order of calls on $np ranks"; cat order; }
+    done
+}
+
+# A signal that breaks off a call is no failure.
+interrupted()
+{
+    np=1
+    whole_run 1
+    at=$(awk '$3 == "fallocate" { at = $1 } END { print at }' order)
+    shimmed 1 "$at" 4 # EINTR
+    [ "$got" -eq 0 ] && [ ! -s err ] || { fail 'interrupted'; cat err; }
+}
+
+# Known at the start; and a disk that is too small, where this user may make one.
+room()
+{
+    np=1
+    whole_run 1
+    shimmed 1 "$(awk '$3 == "fallocate" { print $1; exit }' order)" 28
+    [ "$got" -eq 1 ] || fail "exit status $got without room"
+    says 'no room for a checkpoint of'
+    holds err 'no space left on device'
+    mkdir disk
+    mount -t tmpfs -o size=6500k tmpfs disk 2>/dev/null || { echo 'no tmpfs for this user'; return 0; }
+    small="$small --set model.hidden=[200]" # 1.9 MB in a file, 3 in the check at the start
+    run 0 "$program" $small --out disk/run
+    whole=$(weights)
+    run 1 "$program" $small --out disk/other
+    says 'no room for a checkpoint of'
+    holds err 'disk/other/checkpoints'
+    rm -rf disk/other disk/run
+    # there is room at the start, and later there is none: training goes on
+    run 1 "$program" $small --out disk/run --set checkpoint.keep=10
+    holds err 'checkpoint of step 8 is not saved: .*no room for a checkpoint of'
+    holds err 'the last checkpoint could not be saved'
+    rm disk/run/checkpoints/ckpt-000000000002.h5 disk/run/checkpoints/ckpt-000000000004.h5
+    run 0 "$program" $small --out disk/run --resume auto
+    [ "$(weights)" = "$whole" ] || fail 'other weights after the disk was full'
+}
+
+trap 'umount "$folder/disk" 2>/dev/null; rm -rf "$folder"' EXIT
+"$case"
+exit $failed
