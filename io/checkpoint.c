@@ -331,7 +331,7 @@ static ddp_status_t read_structure(ddp_checkpoint_t *c)
     ddp_status_t status = DDP_OK;
     hid_t        file   = -1;
 
-    ddp_h5_quiet();
+    ddp_h5_lock();
     DDP_TRY(ddp_h5_open(c->path, &file));
     DDP_TRY(read_training(c, file));
     DDP_TRY(read_model(c, file));
@@ -340,6 +340,7 @@ out:
     if (file >= 0) {
         (void)H5Fclose(file);
     }
+    ddp_h5_unlock();
     return status;
 }
 

@@ -397,7 +397,7 @@ ddp_status_t ddp_checkpoint_plan_make(const ddp_tensor_desc_t *tensors, const ui
     ddp_checkpoint_plan_t plan   = {0};
     skeleton_t            s      = {tensors, steps, n, state, "", -1, -1, -1, -1, NULL, 0};
 
-    ddp_h5_quiet();
+    ddp_h5_lock(); /* loader threads may read tokens meanwhile */
     s.found = calloc(n * (1 + state->n_slots), sizeof(*s.found));
     DDP_REQUIRE(s.found != NULL, DDP_ERR_NO_MEMORY, "no memory for a checkpoint's outline");
     DDP_TRY(make_path(&s));
@@ -412,6 +412,7 @@ ddp_status_t ddp_checkpoint_plan_make(const ddp_tensor_desc_t *tensors, const ui
 out:
     ddp_checkpoint_plan_free(&plan);
     discard(&s);
+    ddp_h5_unlock();
     return status;
 }
 
