@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "io/foreign_internal.h"
 
 #define DEADLINE_S   20
@@ -54,6 +55,12 @@ static void run_child(const char *path, int fd)
     limit(RLIMIT_FSIZE, 0);
     limit(RLIMIT_CPU, CPU_S);
     limit(RLIMIT_AS, address_space() + MEMORY_BYTES);
+    if (ddp_fault("foreign_dies", 0) != DDP_OK) {
+        (void)raise(SIGSEGV);
+    }
+    if (ddp_fault("foreign_hangs", 0) != DDP_OK) {
+        (void)pause();
+    }
     ddp_foreign_list(path, fd);
     _exit(0);
 }

@@ -434,6 +434,18 @@ START_TEST(hdf5_of_others_is_read_without_trusting_it)
 }
 END_TEST
 
+START_TEST(a_file_that_kills_its_reader_is_refused)
+{
+    ddp_weights_t *w = NULL;
+
+    ck_assert_int_eq(setenv("DDP_FAULT", "foreign_dies:0", 1), 0);
+    refuse_file("plain.h5", "damaged or hostile: the process that parsed it");
+    ck_assert_int_eq(unsetenv("DDP_FAULT"), 0);
+    ddp_assert_ok(ddp_weights_open(data("plain.h5"), false, &w));
+    ddp_weights_close(&w);
+}
+END_TEST
+
 START_TEST(a_damaged_checkpoint_is_read_only_on_demand)
 {
     ddp_weights_t *w    = NULL;
@@ -477,6 +489,7 @@ int main(void)
     tcase_add_test(bad, a_changed_number_of_an_npz_is_noticed);
     tcase_add_test(bad, arrays_that_cannot_be_taken_are_named);
     tcase_add_test(bad, hdf5_of_others_is_read_without_trusting_it);
+    tcase_add_test(bad, a_file_that_kills_its_reader_is_refused);
     tcase_add_test(bad, a_damaged_checkpoint_is_read_only_on_demand);
     suite_add_tcase(suite, bad);
     return ddp_test_run(suite);
