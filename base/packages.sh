@@ -6,8 +6,10 @@
 packages_build="gcc libc6-dev cmake ninja-build pkgconf openmpi-bin libopenmpi-dev libhdf5-dev libcyaml-dev libyaml-dev
     libcjson-dev libxxhash-dev zlib1g-dev libpcre2-dev libhwloc-dev
     dataset-fashion-mnist"
-# To build and run the tests: Check, what results are compared with, and a text to train on.
-packages_test="check binutils libopenblas-serial-dev libonnx-testdata bible-kjv procps"
+# To build and run the tests: Check, what results are compared with, a text to train on, and another
+# reader of HDF5.
+packages_test="check binutils libopenblas-serial-dev libonnx-testdata bible-kjv procps
+    python3-h5py"
 # What only CI insists on: the second compiler, and the one version of the formatter that lint asks for.
 packages_ci="clang clang-format-14"
 

@@ -3,6 +3,7 @@
 # Usage: sh weights.sh DDPTRAIN DATA MPIRUN [mpirun option...]
 set -u
 
+here=$(cd "$(dirname "$0")" && pwd)
 program=$1
 data=$2
 shift 2
@@ -45,6 +46,13 @@ for file in w.safetensors w.h5 w.npz; do
     run 0 'equal: ' "$program" inspect "$checkpoint" "$file"
 done
 run 0 'equal: ' "$program" inspect "$checkpoint" "$checkpoint"
+# Debian's own Python: another one has no h5py.
+if /usr/bin/python3 -c 'import h5py' 2>python; then
+    run 0 'read by h5py: 16 tensors' /usr/bin/python3 "$here/read_weights.py" "$here/../../docs/checkpoint.md" "$checkpoint" w.npz w.safetensors
+else
+    echo 'not read by h5py: apt-get install python3-h5py'
+    [ -z "${DDP_LINT_STRICT:-}" ] || failed=1
+fi
 # shellcheck disable=SC2086
 run 0 'weights' "$@" -np 1 "$program" $train --set train.steps=1 --set optimizer.lr=0 --set optimizer.weight_decay=0 \
     --init w.h5 --set checkpoint.every_steps=1 --out again
