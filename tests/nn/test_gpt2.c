@@ -188,6 +188,97 @@ START_TEST(ten_steps_of_gpt2_stay_near_pytorch)
 }
 END_TEST
 
+/* What PyTorch's autocast to bfloat16 gives for the same run: make_gpt2_bf16.py. */
+typedef struct bf16_values {
+    double *losses, *distances;
+    double *grads[40]; /* one number each */
+} bf16_values_t;
+
+static void bf16_values_read(const run_t *run, bf16_values_t *values)
+{
+    nn_values_close();
+    nn_values_open(DDP_TEST_DATA_DIR "/gpt2_bf16.bin");
+    values->losses    = nn_values_load("", "losses16", NN_FLOAT64, STEPS);
+    values->distances = nn_values_load("", "distances16", NN_FLOAT64, N_KEPT);
+    for (size_t i = 0; i < ddp_params_count(run->world.params); i++) {
+        values->grads[i] =
+            nn_values_load("grad.", ddp_params_descs(run->world.params)[i].name, NN_FLOAT64, 1);
+    }
+    nn_values_close();
+    read_file();
+}
+
+static void bf16_values_free(const run_t *run, bf16_values_t *values)
+{
+    for (size_t i = 0; i < ddp_params_count(run->world.params); i++) {
+        free(values->grads[i]);
+    }
+    free(values->losses);
+    free(values->distances);
+}
+
+/* A gradient may be a little further off by chance, not all of them. */
+static void check_bf16_gradients(const run_t *run, const bf16_values_t *values)
+{
+    double ours = 0, theirs = 0;
+
+    for (size_t i = 0; i < ddp_params_count(run->world.params); i++) {
+        const ddp_tensor_desc_t *desc   = &ddp_params_descs(run->world.params)[i];
+        const float             *grad   = ddp_params_grad(run->world.params, i);
+        float                   *wanted = nn_values_load("grad.", desc->name, NN_FLOAT32, desc->count);
+        double                   gap = 0, length = 0;
+
+        for (size_t j = 0; j < desc->count; j++) {
+            const double error = (double)grad[j] - (double)wanted[j];
+
+            gap += error * error;
+            length += (double)wanted[j] * (double)wanted[j];
+        }
+        free(wanted);
+        gap = sqrt(gap / length);
+        ours += gap * gap;
+        theirs += *values->grads[i] * *values->grads[i];
+        ck_assert_msg(gap <= 1.1 * *values->grads[i], "%s: gradient off by %g, PyTorch's by %g", desc->name,
+                      gap, *values->grads[i]);
+        ck_assert_msg(gap >= 1e-4, "%s: gradient off by %g, nothing was rounded", desc->name, gap);
+    }
+    ck_assert_double_le(ours, theirs);
+}
+
+/* Products alone are rounded here, in PyTorch's autocast what they give as well. */
+START_TEST(in_bf16_gpt2_is_nearer_to_float64_than_pytorch_is)
+{
+    double       *losses64 = nn_values_load("", "losses64", NN_FLOAT64, STEPS);
+    double        length   = 0;
+    double        ours = 0, theirs = 0;
+    size_t        kept = 0;
+    bf16_values_t values;
+    run_t         run;
+
+    open_run(&run, (ddp_isa_t)_i);
+    bf16_values_read(&run, &values);
+    ddp_tape_set_precision(run.world.tape, DDP_PRECISION_BF16);
+    for (size_t step = 0; step < STEPS; step++) {
+        backward(&run, step);
+        ours += fabs(run.losses[step] - losses64[step]);
+        theirs += fabs(values.losses[step] - losses64[step]);
+        if (step == 0) {
+            check_bf16_gradients(&run, &values);
+        }
+        nn_adamw_update(&run.adamw, &run.world, step + 1, 0x1p-8F, run.weight);
+        if (kept < N_KEPT && kept_steps[kept] == step + 1) {
+            ck_assert_double_le(distance(&run, step + 1, &length), 1.1 * values.distances[kept]);
+            kept++;
+        }
+    }
+    ck_assert_double_le(ours, theirs);
+    ck_assert_uint_eq(kept, N_KEPT);
+    bf16_values_free(&run, &values);
+    free(losses64);
+    close_run(&run);
+}
+END_TEST
+
 static ddp_status_t note(void *ctx, size_t index)
 {
     size_t *order = ctx;
@@ -313,6 +404,7 @@ int main(void)
 
     tcase_add_unchecked_fixture(tcase, read_file, nn_values_close);
     tcase_add_loop_test(tcase, ten_steps_of_gpt2_stay_near_pytorch, 0, nn_isas());
+    tcase_add_loop_test(tcase, in_bf16_gpt2_is_nearer_to_float64_than_pytorch_is, 0, nn_isas());
     tcase_add_test(tcase, parameters_are_ready_in_the_reverse_order_of_registration);
     tcase_add_test(tcase, initial_values_are_those_of_the_paper);
     tcase_add_test(tcase, presets_have_the_known_numbers_of_parameters);
