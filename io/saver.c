@@ -66,6 +66,7 @@ static ddp_status_t prepare(ddp_saver_t *saver)
     if (count > 0) {
         DDP_TRY(memory->acquire(memory->ctx, "snapshot for checkpoints", count * sizeof(float), &part));
         saver->snapshot = part;
+        memset(part, 0, count * sizeof(float)); /* taken now, or the first save would stand still for it */
     }
     if (saver->rank == 0) {
         DDP_TRY(ddp_saver_folder_prepare(saver->folder, saver->floats * sizeof(float) + SPARE_BYTES));

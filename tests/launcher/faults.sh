@@ -120,13 +120,22 @@ sample()
     some 3
 }
 
+# calls_of RANK: the numbers of its calls at the start and in the third save
+calls_of()
+{
+    awk -v rank="$1" '$4 ~ /-000000000006/ && $3 == "open" { third = 1 } $4 ~ /-000000000008/ { third = 0 }
+        $4 ~ /-000000000002/ { later = 1 } $2 == rank && (third || !later) { print $1 }' order
+}
+
 all()
 {
     np=1
     victim=
     whole_run 1
-    for i in $(seq 0 $(($(wc -l <order) * 7 - 1))); do
-        tried "$i"
+    for call in $(calls_of 0); do
+        for kind in 0 1 2 3 4 5 6; do
+            tried $(((call - 1) * 7 + kind))
+        done
     done
 }
 
@@ -135,8 +144,8 @@ all_two()
     np=2
     whole_run 2
     for victim in 0 1; do
-        for i in $(seq "$victim" 3 $(($(grep -c " $victim " order) * 7 - 1))); do
-            tried "$i"
+        for call in $(calls_of $victim); do
+            tried $(((call - 1) * 7 + call % 7))
         done
     done
 }

@@ -48,6 +48,44 @@ bits()
     ends_with "$whole"
 }
 
+# Models with running averages, and with many tensors: a file of many ranks is that of one.
+models()
+{
+    common="--set train.steps=2 --set train.batch=8 --set train.micro_batch=2 --set checkpoint.every_steps=1 --log error"
+    for model in 'resnet --set model.depth=20 --set data.kind=shapes --set data.samples=40 --set data.test_samples=8' \
+        'gpt2 --set model.preset=tiny --set data.kind=text --set model.context=16 --set data.path=text'; do
+        seq 3000 >text
+        rm -rf one many
+        run 0 "$program" $common --set model.kind=$model --out one
+        ranks 3 0 $common --set model.kind=$model --out many
+        for file in ckpt-000000000001.h5 ckpt-000000000002.h5; do
+            cmp one/checkpoints/$file many/checkpoints/$file || fail "${model%% *}: $file is another one"
+        done
+        rm many/checkpoints/ckpt-000000000002.h5
+        ranks 2 0 $common --set model.kind=$model --out many --resume auto
+        cmp one/checkpoints/ckpt-000000000002.h5 many/checkpoints/ckpt-000000000002.h5 ||
+            fail "${model%% *}: another file after going on"
+    done
+}
+
+# Several machines: only the first has the file; a signal to one rank stops all at the same step.
+machines()
+{
+    whole_run
+    DDP_TEST_MACHINES=0,1,1 ranks 3 0 $small --out again --resume whole/checkpoints/ckpt-000000000010.h5
+    ends_with "$whole"
+    cmp whole/checkpoints/ckpt-000000000012.h5 again/checkpoints/ckpt-000000000012.h5 || fail 'the last file is another one'
+    DDP_TEST_MACHINES=0,1,1 ranks 3 1 $small --out none --resume nowhere.h5
+    says 'no such file or directory'
+    longer="$small --set train.epochs=1500 --set checkpoint.every_steps=0 --set checkpoint.every_epochs=30
+        --set train.eval_every=100000 --set data.test_samples=64"
+    run 0 "$program" $longer --out long
+    whole=$(weights)
+    DDP_TEST_MACHINES=1,0,1
+    export DDP_TEST_MACHINES
+    stopped USR2 rank 3
+}
+
 # kill -9 of a rank or of mpirun at a random moment, again and again, until so many were killed; then to the end.
 kills()
 {
