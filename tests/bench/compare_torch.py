@@ -204,7 +204,8 @@ def run_ours(program, name, world):
     with tempfile.TemporaryDirectory() as folder:
         options = dict(case.config, **write_data(name, folder))
         options.update({"train.steps": case.steps, "train.batch": case.batch, "train.micro_batch": case.batch // world,
-                        "train.log_every": 1, "train.eval_every": 10 ** 6, "data.test_samples": case.batch})
+                        "train.log_every": 1, "train.eval_every": 10 ** 6, "data.test_samples": case.batch,
+                        "checkpoint.every_epochs": 0})
         if name.endswith(BF16):
             options["train.precision"] = "bf16"
         command = ["mpirun", "-np", str(world), "--bind-to", "core", program, "--log", "error", "--out", folder + "/run"]
