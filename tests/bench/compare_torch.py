@@ -11,7 +11,8 @@ bfloat16: train.precision bf16 here, autocast there.
 A round runs both sides of each case one after the other. The table has the median over the rounds of each side's median
 step, and the ratio PyTorch / ddptrain as median, smallest and largest of the rounds; `fastest` is the ratio of both sides' fastest
 steps in all rounds, which a machine that others use disturbs least. Start-up is in neither side's steps;
-ddptrain's steps include fetching the samples. Memory is the PSS of all processes together, after the last step. `exposed` is
+ddptrain's steps include fetching the samples. Memory is the PSS of all processes together, after the last step (ddptrain keeps what it
+took; PyTorch's is what it had at most). `exposed` is
 the share of ddptrain's step between the end of backward and the end of the step; `1->2` is ddptrain's own speed-up.
 """
 import argparse
@@ -128,9 +129,15 @@ def kept(times):
     return times[max(2, len(times) // 5):]
 
 
-def pss_mb():
-    with open("/proc/self/smaps_rollup") as lines:
-        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+def kib(path, name):
+    with open(path) as lines:
+        return sum(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
+
+
+def peak_pss_mb():
+    """Activations are given back to the system by now: what the process had at most, shared pages counted by their part."""
+    status = "/proc/self/status"
+    return (kib("/proc/self/smaps_rollup", "Pss") + kib(status, "VmHWM") - kib(status, "VmRSS")) / 1024
 
 
 def torch_worker(name, rank, world):
@@ -165,7 +172,7 @@ def torch_worker(name, rank, world):
         optimizer.step()
         loss.item()
         times.append(1e3 * (time.perf_counter() - start))
-    memory = pss_mb()
+    memory = peak_pss_mb()
     print(json.dumps({"ms": statistics.median(kept(times)), "best_ms": min(kept(times)), "pss_mb": memory, "parameters": parameters}), flush=True)
     if world > 1:
         dist.barrier()  # both are alive while both look at their memory
