@@ -97,6 +97,15 @@ DDP_API ddp_status_t ddp_checkpoint_check_model(const ddp_checkpoint_t  *checkpo
                                                 const ddp_tensor_desc_t *tensors, size_t n,
                                                 const char *const *allow, size_t n_allow) DDP_NODISCARD;
 
+/**
+ * Is it a run's? `ddptrain convert` makes files of weights alone, without moments, and of foreign ones
+ * without a configuration.
+ * @param [in] training  to go on from it: moments are needed too
+ * @return DDP_ERR_MISMATCH, with the path
+ */
+DDP_API ddp_status_t ddp_checkpoint_check_run(const ddp_checkpoint_t *checkpoint, const char *path,
+                                              bool training) DDP_NODISCARD;
+
 /** "ckpt-000000001200.h5" */
 DDP_API void ddp_checkpoint_name(uint64_t step, char name[DDP_CHECKPOINT_NAME_SIZE]);
 /**

@@ -96,3 +96,14 @@ ddp_status_t ddp_checkpoint_check_model(const ddp_checkpoint_t *checkpoint, cons
 out:
     return status;
 }
+
+ddp_status_t ddp_checkpoint_check_run(const ddp_checkpoint_t *checkpoint, const char *path, bool training)
+{
+    ddp_status_t                status = DDP_OK;
+    const ddp_training_state_t *state  = ddp_checkpoint_state(checkpoint);
+
+    DDP_REQUIRE(strcmp(state->optimizer, "none") != 0 || (!training && state->config[0] != '#'),
+                DDP_ERR_MISMATCH, "'%s' holds weights alone, no run: --init takes them into a new one", path);
+out:
+    return status;
+}

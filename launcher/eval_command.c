@@ -125,6 +125,7 @@ static ddp_status_t parse(int argc, char **argv)
     }
     DDP_REQUIRE(options.path != NULL, DDP_ERR_CONFIG, "a checkpoint is needed: ddptrain eval CHECKPOINT");
     DDP_TRY(ddp_checkpoint_open(options.path, &checkpoint));
+    DDP_TRY(ddp_checkpoint_check_run(checkpoint, options.path, false));
     options.run.base = ddp_checkpoint_state(checkpoint)->config;
 out:
     return status;

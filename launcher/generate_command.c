@@ -193,6 +193,7 @@ static ddp_status_t open_model(generate_t *g)
     ddp_model_config_t  config;
 
     DDP_TRY(ddp_checkpoint_open(g->path, &g->checkpoint));
+    DDP_TRY(ddp_checkpoint_check_run(g->checkpoint, g->path, false));
     ddp_config_defaults(&g->config);
     DDP_TRY(ddp_config_load_text(&g->config, g->path, ddp_checkpoint_state(g->checkpoint)->config));
     DDP_REQUIRE(g->config.model.kind == DDP_MODEL_GPT2, DDP_ERR_CONFIG, "'%s' is no gpt2: it writes no text",

@@ -153,6 +153,7 @@ static ddp_status_t open_checkpoint(ddp_run_t *run)
         return open_auto(run);
     }
     DDP_TRY(ddp_checkpoint_open(options->resume, &c->opened));
+    DDP_TRY(ddp_checkpoint_check_run(c->opened, options->resume, true));
     DDP_TRY(choose_folder(run, false));
     if (run->folder[0] != '\0') {
         DDP_TRY(check_is_newest(run));

@@ -67,6 +67,10 @@ run 0 "lose their prefix 'module.' or '_orig_mod.'" "$program" convert "$data/we
 run 0 'numbers of a HDF5 file' "$program" convert "$data/weights/plain.h5" p.h5
 run 1 "different: 'a.bias' is in the first file alone" "$program" inspect p.h5 m.h5
 run 0 '28 tensors' "$program" inspect g.h5
+for command in 'eval g.h5' 'generate g.h5 --prompt a' '--resume g.h5 --out anew'; do
+    # shellcheck disable=SC2086 # a list of words
+    run 1 "'g.h5' holds weights alone, no run: --init takes them" "$program" $command
+done
 
 # Damage, mistakes.
 cp "$checkpoint" bad.h5
