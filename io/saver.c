@@ -347,3 +347,13 @@ ddp_status_t ddp_saver_finish(ddp_saver_t *saver)
 {
     return wait_until_idle(saver);
 }
+
+bool ddp_saver_drain(ddp_saver_t *saver, int timeout_ms)
+{
+    const int64_t end = ddp_clock_ns() + timeout_ms * (int64_t)1000000;
+
+    while (saver->is_writer && is_busy(saver) && ddp_clock_ns() < end) {
+        (void)usleep(POLL_US);
+    }
+    return !saver->is_writer || !is_busy(saver);
+}

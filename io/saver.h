@@ -68,6 +68,10 @@ DDP_API bool ddp_saver_poll(ddp_saver_t *saver, ddp_save_result_t *result_p);
  */
 DDP_API ddp_status_t ddp_saver_finish(ddp_saver_t *saver) DDP_NODISCARD;
 
+/** Local, for a run that fails on all ranks at the same step: let the save that is being written come to its
+ * end. Every rank must wait, as its thread writes too. @return false: it has not in this time */
+DDP_API bool ddp_saver_drain(ddp_saver_t *saver, int timeout_ms);
+
 /**
  * Collective: give reducer and ranks the state of a checkpoint that rank 0 opened (others NULL): values,
  * moments, steps of the tensors. Any number of ranks and machines; only rank 0's machine needs the file.

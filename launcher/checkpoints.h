@@ -6,20 +6,23 @@
 #include "io/saver.h"
 #include "launcher/options.h"
 
+#define DDP_CHECKPOINTS_PATH_SIZE 4096
+
 struct ddp_run;
 
 /** State of ddp_run_t; zeroed at the start. */
 typedef struct ddp_checkpoints {
-    ddp_checkpoint_t *opened;     /* owned; rank 0, from find to restore */
-    bool              is_found;   /* there is one to go on from; the same on all ranks */
-    bool              is_init;    /* --init: weights only */
-    bool              is_resumed; /* --resume: an existing folder may be gone on with */
-    uint64_t          first_step; /* steps done before this process; 0: a new run */
-    int               lock_fd;    /* owned; rank 0: the run's folder is ours; 0: none */
-    ddp_saver_t      *saver;      /* owned; NULL: the configuration asks for none */
-    double            best_loss;  /* of the validation so far; NaN: none */
-    uint64_t          last_saved; /* step of the last save that was begun; 0: none */
-    int               failed;     /* saves in a row */
+    ddp_checkpoint_t *opened;                  /* owned; rank 0, from find to restore */
+    bool              is_found;                /* there is one to go on from; the same on all ranks */
+    bool              is_init;                 /* --init: weights only */
+    bool              is_resumed;              /* --resume: an existing folder may be gone on with */
+    uint64_t          first_step;              /* steps done before this process; 0: a new run */
+    int               lock_fd;                 /* owned; rank 0: the run's folder is ours; 0: none */
+    ddp_saver_t      *saver;                   /* owned; NULL: the configuration asks for none */
+    double            best_loss;               /* of the validation so far; NaN: none */
+    uint64_t          last_saved;              /* step of the last save that was begun; 0: none */
+    int               failed;                  /* saves in a row */
+    char last_path[DDP_CHECKPOINTS_PATH_SIZE]; /* rank 0: the newest that this process has saved; "" */
 } ddp_checkpoints_t;
 
 /**
@@ -45,6 +48,9 @@ ddp_status_t ddp_checkpoints_step(struct ddp_run *run, uint64_t done, double los
 /** Save the state after `done` steps if it is not saved yet, and wait until it is on the disk. Collective.
  * @return DDP_ERR_IO: that failed */
 ddp_status_t ddp_checkpoints_save_now(struct ddp_run *run, uint64_t done) DDP_NODISCARD;
+/** Local, where all ranks fail at the same step: let a save that is being written come to its end.
+ * @return rank 0: the newest checkpoint that this process has saved, borrowed; "" if there is none */
+const char *ddp_checkpoints_drain(struct ddp_run *run);
 /** Local; in any state. */
 void ddp_checkpoints_close(struct ddp_run *run);
 

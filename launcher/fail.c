@@ -51,6 +51,8 @@ static bool choose_speaker(ddp_run_t *run, ddp_status_t status, bool *is_mine_p,
  * it speak one after another, and the first has said it for its machine. */
 static void speak_once(ddp_run_t *run, ddp_status_t status, const char *line)
 {
+    const char *saved = status == DDP_ERR_NOT_FINITE ? ddp_checkpoints_drain(run) : "";
+
     if (is_news(status) || status == DDP_ERR_NOT_FINITE || status == DDP_ERR_MISMATCH) {
         int delay =
             ddp_comm_machine(run->comm) * MACHINE_DELAY_US + ddp_comm_local_rank(run->comm) * RANK_DELAY_US;
@@ -58,7 +60,7 @@ static void speak_once(ddp_run_t *run, ddp_status_t status, const char *line)
         usleep((useconds_t)(delay < LONGEST_DELAY_US ? delay : LONGEST_DELAY_US));
     }
     if (run->spoken == NULL || atomic_exchange(run->spoken, 1) == 0) {
-        ddp_log(DDP_LOG_ERROR, "%s", line);
+        ddp_log(DDP_LOG_ERROR, "%s%s%s", line, saved[0] != '\0' ? "; saved before: " : "", saved);
     }
 }
 

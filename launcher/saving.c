@@ -10,6 +10,7 @@
 #include "launcher/run.h"
 
 #define MOST_FAILED 3 /* saves in a row */
+#define DRAIN_MS    60000
 
 bool ddp_checkpoints_wanted(const ddp_run_t *run)
 {
@@ -50,6 +51,7 @@ static void tell_results(ddp_run_t *run)
         c->failed = result.is_saved ? 0 : c->failed + 1;
         ddp_progress_clear(&run->progress);
         if (result.is_saved) {
+            memcpy(c->last_path, result.path, sizeof(c->last_path));
             ddp_log(DDP_LOG_DEBUG, "checkpoint %s, %.1f MB", result.path, (double)result.bytes / 1e6);
         } else {
             ddp_log(DDP_LOG_WARN, "checkpoint of step %" PRIu64 " is not saved: %s", result.step, result.why);
@@ -157,6 +159,17 @@ ddp_status_t ddp_checkpoints_save_now(ddp_run_t *run, uint64_t done)
     DDP_TRY(check_failed(run, 1));
 out:
     return status;
+}
+
+const char *ddp_checkpoints_drain(ddp_run_t *run)
+{
+    if (run->checkpoints.saver != NULL) {
+        (void)ddp_saver_drain(run->checkpoints.saver, DRAIN_MS); /* else there is an older one */
+        if (ddp_comm_rank(run->comm) == 0) {
+            tell_results(run);
+        }
+    }
+    return run->checkpoints.last_path;
 }
 
 void ddp_checkpoints_close(ddp_run_t *run)

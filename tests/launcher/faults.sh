@@ -206,6 +206,46 @@ room()
     [ "$(weights)" = "$whole" ] || fail 'other weights after the disk was full'
 }
 
+# A rank dies while a slow disk holds a save up: it is named at once, and what is saved is whole.
+in_flight()
+{
+    small="$small --set schedule.kind=constant"
+    whole_run 2
+    at=$(awk '$3 == "fsync" && $4 ~ /-000000000002/ { print $1; exit }' order)
+    rm -rf run
+    SHIM_UNDER=run/checkpoints SHIM_AT=$at SHIM_DO=slow LD_PRELOAD=$SHIM $mpirun -np 2 "$program" $small \
+        --set train.steps=1000000 --set train.eval_every=1000000 --out run >out 2>err &
+    job=$!
+    tries=0
+    until [ -n "$(find run -name '.ckpt-000000000002*' 2>/dev/null)" ] || [ $tries -gt 300 ]; do
+        tries=$((tries + 1))
+        sleep 0.02
+    done
+    begun=$(date +%s)
+    kill -9 "$(pgrep -f "^$program .*--out run" | sort -n | tail -n 1)"
+    wait $job
+    [ $? -ne 0 ] || fail 'exit status 0 after a rank was killed'
+    [ $(($(date +%s) - begun)) -le 20 ] || fail 'the end took too long'
+    [ -e run/checkpoints/ckpt-000000000004.h5 ] && fail 'there was no save in flight'
+    goes_on 'a rank that died'
+}
+
+# A step that is not finite ends the run; the save before it, held up by a slow disk, comes to its end and is named.
+not_finite()
+{
+    small="$small --set checkpoint.every_steps=1 --set optimizer.kind=sgd --set optimizer.lr=1000000
+        --set optimizer.clip_norm=0 --set schedule.kind=constant"
+    for np in 1 2; do
+        shimmed $np 0 0
+        [ "$got" -eq 1 ] || fail "exit status $got"
+        at=$(awk '$3 == "fsync" && /ckpt/ { at = $1 } END { print at }' calls)
+        last=$(sed -n 's/.*fsync \.\(ckpt-[0-9]*\.h5\).*/\1/p' calls | tail -n 1)
+        shimmed $np "$at" slow 0
+        says "saved before: run/checkpoints/$last"
+        [ -e "run/checkpoints/$last" ] || fail 'the save in flight was given up'
+    done
+}
+
 trap 'umount "$folder/disk" 2>/dev/null; rm -rf "$folder"' EXIT
 "$case"
 exit $failed
