@@ -213,19 +213,21 @@ in_flight()
     whole_run 2
     at=$(awk '$3 == "fsync" && $4 ~ /-000000000002/ { print $1; exit }' order)
     rm -rf run
-    SHIM_UNDER=run/checkpoints SHIM_AT=$at SHIM_DO=slow LD_PRELOAD=$SHIM $mpirun -np 2 "$program" $small \
-        --set train.steps=1000000 --set train.eval_every=1000000 --out run >out 2>err &
+    name=flight$$ # other tests may run
+    SHIM_UNDER=$name/checkpoints SHIM_AT=$at SHIM_DO=slow LD_PRELOAD=$SHIM $mpirun -np 2 "$program" $small \
+        --set train.steps=1000000 --set train.eval_every=1000000 --out $name >out 2>err &
     job=$!
     tries=0
-    until [ -n "$(find run -name '.ckpt-000000000002*' 2>/dev/null)" ] || [ $tries -gt 300 ]; do
+    until [ -n "$(find $name -name '.ckpt-000000000002*' 2>/dev/null)" ] || [ $tries -gt 300 ]; do
         tries=$((tries + 1))
         sleep 0.02
     done
     begun=$(date +%s)
-    kill -9 "$(pgrep -f "^$program .*--out run" | sort -n | tail -n 1)"
+    kill -9 "$(pgrep -f "^$program .*--out $name" | sort -n | tail -n 1)"
     wait $job
     [ $? -ne 0 ] || fail 'exit status 0 after a rank was killed'
     [ $(($(date +%s) - begun)) -le 20 ] || fail 'the end took too long'
+    mv $name run
     [ -e run/checkpoints/ckpt-000000000004.h5 ] && fail 'there was no save in flight'
     goes_on 'a rank that died'
 }
