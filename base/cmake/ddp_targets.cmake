@@ -13,7 +13,9 @@ if(DDP_WERROR)
     target_compile_options(ddp_options INTERFACE -Werror)
 endif()
 if(DDP_SANITIZE)
-    target_compile_options(ddp_options INTERFACE -fsanitize=${DDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    # DDP_PLAIN: a target that is not to be watched.
+    target_compile_options(ddp_options INTERFACE $<$<NOT:$<BOOL:$<TARGET_PROPERTY:DDP_PLAIN>>>:-fsanitize=${DDP_SANITIZE}>
+        -fno-omit-frame-pointer $<$<NOT:$<BOOL:$<TARGET_PROPERTY:DDP_PLAIN>>>:-fno-sanitize-recover=all>)
     target_link_options(ddp_options INTERFACE -fsanitize=${DDP_SANITIZE})
 endif()
 
