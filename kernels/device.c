@@ -103,6 +103,11 @@ bool ddp_device_has_bf16(const ddp_device_t *device)
     return device->has_bf16;
 }
 
+bool ddp_device_is_deferred(const ddp_device_t *device)
+{
+    return device->defer;
+}
+
 bool ddp_device_is_host_memory(const ddp_device_t *device)
 {
     return !device->dry;

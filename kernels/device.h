@@ -72,6 +72,9 @@ DDP_API void      ddp_device_destroy(ddp_device_t **device_p);
 DDP_API ddp_isa_t ddp_device_isa(const ddp_device_t *device);
 /** What ddp_isa_has_bf16() said when the device was created. */
 DDP_API bool ddp_device_has_bf16(const ddp_device_t *device);
+/** DDP_DEVICE_SCHEDULE=defer: who hands memory on spoils it first, so that a reader that comes too late is
+ * seen. */
+DDP_API bool ddp_device_is_deferred(const ddp_device_t *device);
 /** true if host code may read device memory by pointer (after synchronising): on cpu, unless it is dry. */
 DDP_API bool ddp_device_is_host_memory(const ddp_device_t *device);
 /** Memory of the device; DDP_ALIGNMENT-aligned, zeroed. The allocator is borrowed from the device. That of a

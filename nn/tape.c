@@ -123,34 +123,6 @@ void ddp_tape_used(const ddp_tape_t *tape, uint8_t *used)
     }
 }
 
-ddp_tape_memory_t ddp_tape_memory(const ddp_tape_t *tape)
-{
-    return (ddp_tape_memory_t){.activations = ddp_arena_most(&tape->activations),
-                               .scratch     = ddp_arena_most(&tape->scratch),
-                               .nodes       = ddp_arena_most(&tape->host)};
-}
-
-ddp_status_t ddp_tape_reserve(ddp_tape_t *tape, const ddp_tape_memory_t *memory)
-{
-    ddp_status_t status = DDP_OK;
-
-    DDP_TRY(ddp_arena_reserve(&tape->activations, memory->activations));
-    DDP_TRY(ddp_arena_reserve(&tape->scratch, memory->scratch));
-    DDP_TRY(ddp_arena_reserve(&tape->host, memory->nodes));
-out:
-    return status;
-}
-
-size_t ddp_tape_activation_bytes(const ddp_tape_t *tape)
-{
-    return ddp_arena_used(&tape->activations);
-}
-
-size_t ddp_tape_allocations(const ddp_tape_t *tape)
-{
-    return tape->activations.n_chunks + tape->scratch.n_chunks + tape->host.n_chunks;
-}
-
 /* Forward: what layers use. */
 
 ddp_status_t ddp_tape_param(const ddp_tape_t *tape, const char *layer, size_t index,
@@ -191,17 +163,6 @@ out:
     return status;
 }
 
-ddp_status_t ddp_tape_new_grad(ddp_tape_t *tape, const ddp_tensor_t *x, float **grad_p)
-{
-    ddp_status_t status = DDP_OK;
-    void        *memory = NULL;
-
-    DDP_TRY(ddp_tape_keep(tape, x->count * sizeof(float), &memory)); /* x->data has as many, so they fit */
-    *grad_p = memory;
-out:
-    return status;
-}
-
 ddp_status_t ddp_tape_new_tensor(ddp_tape_t *tape, size_t ndim, const size_t *shape, bool needs_grad,
                                  ddp_tensor_t **tensor_p)
 {
@@ -219,43 +180,9 @@ out:
     return status;
 }
 
-ddp_status_t ddp_tape_keep(ddp_tape_t *tape, size_t bytes, void **memory_p)
-{
-    return ddp_arena_take(&tape->activations, bytes, memory_p);
-}
-
-ddp_status_t ddp_tape_take(ddp_tape_t *tape, size_t bytes, void **memory_p)
-{
-    ddp_status_t status = DDP_OK;
-    ddp_piece_t *piece  = NULL;
-    void        *memory = NULL;
-
-    DDP_TRY(ddp_arena_take(&tape->host, sizeof(*piece), &memory));
-    piece = memory;
-    DDP_TRY(ddp_tape_keep(tape, bytes, &memory));
-    *piece       = (ddp_piece_t){tape->pieces, memory, bytes};
-    tape->pieces = piece;
-    *memory_p    = memory;
-out:
-    return status;
-}
-
-void ddp_tape_give_pieces(ddp_tape_t *tape, ddp_piece_t **pieces)
-{
-    for (; *pieces != NULL; *pieces = (*pieces)->older) {
-        ddp_arena_give(&tape->activations, (*pieces)->memory, (*pieces)->bytes);
-    }
-}
-
 bool ddp_tape_is_second_run(const ddp_tape_t *tape)
 {
     return tape->is_second_run;
-}
-
-ddp_status_t ddp_tape_scratch(ddp_tape_t *tape, size_t bytes, void **memory_p)
-{
-    ddp_arena_reset(&tape->scratch);
-    return ddp_arena_take(&tape->scratch, bytes, memory_p);
 }
 
 bool ddp_tape_is_trained(const ddp_tape_t *tape, size_t index)
@@ -417,7 +344,7 @@ static void give_back(ddp_tape_t *tape, ddp_node_t *node)
     ddp_tensor_t *y = node->y;
 
     if (y->grad != NULL) {
-        ddp_arena_give(&tape->activations, y->grad, y->count * sizeof(float));
+        ddp_tape_give(tape, y->grad, y->count * sizeof(float));
         y->grad = NULL;
     }
     ddp_tape_give_pieces(tape, &node->pieces);

@@ -40,7 +40,7 @@ static ddp_status_t run_silently(ddp_tape_t *tape, ddp_block_fn_t *fn, const voi
             piece->older = kept;
             kept         = piece;
         } else {
-            ddp_arena_give(&tape->activations, piece->memory, piece->bytes);
+            ddp_tape_give(tape, piece->memory, piece->bytes);
         }
     }
     tape->pieces = kept;
@@ -61,7 +61,7 @@ static ddp_status_t block_backward(ddp_tape_t *tape, ddp_node_t *head)
     ddp_tensor_t       *y              = NULL;
 
     for (; head->pieces != node->before; head->pieces = head->pieces->older) { /* the first run's result */
-        ddp_arena_give(&tape->activations, head->pieces->memory, head->pieces->bytes);
+        ddp_tape_give(tape, head->pieces->memory, head->pieces->bytes);
     }
     tape->last           = NULL;
     tape->pieces         = NULL;

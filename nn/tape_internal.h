@@ -156,6 +156,8 @@ float *ddp_tape_param_grad(ddp_tape_t *tape, size_t index, bool *accumulate_p);
 
 /** Differentiate from the node `last` back to the first, giving back the memory of what lies behind. */
 ddp_status_t ddp_tape_run_back(ddp_tape_t *tape, ddp_node_t *last) DDP_NODISCARD;
+/** Hand memory of ddp_tape_keep() on to whatever is submitted next. */
+void ddp_tape_give(ddp_tape_t *tape, void *memory, size_t bytes);
 /** Give back a node's pieces. */
 void ddp_tape_give_pieces(ddp_tape_t *tape, ddp_piece_t **pieces);
 
