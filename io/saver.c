@@ -165,7 +165,8 @@ void ddp_saver_destroy(ddp_saver_t **saver_p)
     *saver_p = NULL;
 }
 
-const float *ddp_saver_source(const ddp_saver_t *saver, size_t tensor, int array)
+/* Where an array of a tensor begins in the arenas. */
+static const float *find_source(const ddp_saver_t *saver, size_t tensor, int array)
 {
     ddp_reducer_t *reducer = saver->params.reducer;
     const float   *arena   = array == DDP_CHECKPOINT_VALUES ? ddp_reducer_values(reducer)
@@ -245,8 +246,7 @@ static void copy_state(ddp_saver_t *saver)
         const ddp_save_piece_t *piece = &saver->pieces[i];
 
         if (piece->rank == saver->local_rank && piece->array != DDP_CHECKPOINT_METADATA) {
-            memcpy(to, ddp_saver_source(saver, piece->tensor, piece->array) + piece->first,
-                   (size_t)piece->bytes);
+            memcpy(to, find_source(saver, piece->tensor, piece->array) + piece->first, (size_t)piece->bytes);
             to += piece->bytes;
         }
     }

@@ -78,9 +78,6 @@ struct ddp_saver {
 /** The writing thread of a rank; `saver` as its argument. */
 void *ddp_saver_thread(void *saver);
 
-/** Where element `first` of an array is in the arenas. */
-const float *ddp_saver_source(const ddp_saver_t *saver, size_t tensor, int array);
-
 /* saver_folder.c */
 /** Make and check the folder, remove temporary files, see that `bytes` fit. */
 ddp_status_t ddp_saver_folder_prepare(const char *folder, uint64_t bytes) DDP_NODISCARD;

@@ -25,7 +25,8 @@ typedef enum option_id {
 static const ddp_arg_t option_table[] = {
     [OPT_SET] = {"--set", "section.key=value", "set one key of the configuration; may be repeated"},
     [OPT_OUT] = {"--out", "DIR",
-                 "folder of the run; must not exist yet. Default: runs/<model>-<data>, or the next number"},
+                 "folder of the run; must not exist yet, but for --resume. Default: runs/<model>-<data>, or "
+                 "the next number"},
     [OPT_RESUME] =
         {"--resume", "auto|FILE",
          "go on from a checkpoint: this file, or the newest whole one of --out, or of the newest run "
@@ -66,7 +67,7 @@ void ddp_options_help(FILE *out)
     fputs("\n"
           "Start one process for each core; without mpirun ddptrain is one process. The result is the same "
           "bits\n"
-          "for any number of processes. A run's folder holds config.yaml (all keys as used) and "
+          "for any number of processes. A run's folder holds config.yaml (all keys as used), checkpoints and "
           "metrics.jsonl (one\n"
           "JSON object a line); the last line on stdout is \"weights <hex>\": equal hex, equal bits.\n"
           "\n"
