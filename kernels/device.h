@@ -57,6 +57,8 @@ typedef struct ddp_device_params {
     ddp_isa_t isa; /* set that all ranks agreed on; must be one this processor has */
     bool dry; /* work is checked and dropped, memory is addresses that nobody has: to learn what a run will
                  need */
+    const char *name;         /* for errors ("device 1"); static text, or NULL: "cpu" */
+    size_t      memory_bytes; /* it may hold: what does not fit fails as on a real device; 0: no cap */
 } ddp_device_params_t;
 #define DDP_DEVICE_PARAMS_INIT                                                                               \
     {                                                                                                        \
@@ -80,6 +82,21 @@ DDP_API bool ddp_device_is_host_memory(const ddp_device_t *device);
 /** Memory of the device; DDP_ALIGNMENT-aligned, zeroed. The allocator is borrowed from the device. That of a
  * dry device must not be read or written; giving it back does nothing. */
 DDP_API const ddp_allocator_t *ddp_device_allocator(ddp_device_t *device);
+
+/** Bytes that a device holds: what its allocator gave and what was charged. */
+typedef struct ddp_device_memory {
+    size_t held, peak; /* now, and the most at a time */
+    size_t cap;        /* 0: none */
+} ddp_device_memory_t;
+DDP_API ddp_device_memory_t ddp_device_memory(const ddp_device_t *device);
+/**
+ * Count memory that came from elsewhere (arenas of the reducer, say) as held by this device.
+ * @param [in] label  what for ("moments")
+ * @return DDP_ERR_NO_MEMORY: "device 1: moments need 210.0 MB; 80.0 of 512.0 MB are left"
+ */
+DDP_API ddp_status_t ddp_device_charge(ddp_device_t *device, const char *label, size_t bytes) DDP_NODISCARD;
+/** Take a charge back. */
+DDP_API void ddp_device_discharge(ddp_device_t *device, size_t bytes);
 
 /**
  * What to call in a wait when no stream can go on (ddp's communicator: spin, yield, futex, deadline). NULL:

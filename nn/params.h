@@ -76,6 +76,9 @@ DDP_API bool ddp_params_is_trained(const ddp_params_t *params, size_t index);
 /** Close the list and lay it out (kernels/layout.h). */
 DDP_API ddp_status_t ddp_params_finish(ddp_params_t *params) DDP_NODISCARD;
 
+/** A second list of the same tensors, for a replica: finished, frozen as the first, bound to nothing. */
+DDP_API ddp_status_t ddp_params_clone(const ddp_params_t *params, ddp_params_t **clone_p) DDP_NODISCARD;
+
 /** Number of tensors; their descriptions in registration order; floats of a flat arena (padding included). */
 DDP_API size_t                   ddp_params_count(const ddp_params_t *params);
 DDP_API const ddp_tensor_desc_t *ddp_params_descs(const ddp_params_t *params);

@@ -82,6 +82,13 @@ DDP_API ddp_status_t ddp_tape_input(ddp_tape_t *tape, const float *data, size_t 
                                     ddp_tensor_t **tensor_p) DDP_NODISCARD;
 
 /**
+ * As ddp_tape_input(), for values that were computed elsewhere: backward writes the loss's gradient with
+ * respect to them to `grad` of the tensor, which stays valid until the next begin. Training only.
+ */
+DDP_API ddp_status_t ddp_tape_variable(ddp_tape_t *tape, const float *data, size_t ndim, const size_t *shape,
+                                       ddp_tensor_t **tensor_p) DDP_NODISCARD;
+
+/**
  * A part of a network: layers from `x` to *y_p. It must do the same each time it is called, and read no
  * tensor of the tape but x.
  */
@@ -110,6 +117,15 @@ DDP_API void ddp_tape_used(const ddp_tape_t *tape, uint8_t *used);
  * @return DDP_ERR_STATE: no loss since begin, or begin said training = false; or the status of `ready`
  */
 DDP_API ddp_status_t ddp_tape_backward(ddp_tape_t *tape) DDP_NODISCARD;
+
+/**
+ * As ddp_tape_backward(), for a forward that ended without a loss: `grad` is the gradient of a loss that was
+ * taken elsewhere, with respect to `output`.
+ * @param [in] output  a tensor of this micro-batch that needs a gradient
+ * @param [in] grad    device, shape of output; borrowed until backward is done, not written
+ */
+DDP_API ddp_status_t ddp_tape_backward_from(ddp_tape_t *tape, ddp_tensor_t *output,
+                                            const float *grad) DDP_NODISCARD;
 
 /** What a tape has needed since it was created, bytes: the most at a time. */
 typedef struct ddp_tape_memory {
