@@ -224,7 +224,7 @@ static ddp_status_t make_tables(ddp_reducer_t *r)
         r->local[i].op = calloc(2 * local, sizeof(*r->local[i].op));
         DDP_REQUIRE(r->local[i].op != NULL, DDP_ERR_NO_MEMORY, "no memory for the reduction plan");
     }
-    r->sums_bytes    = sizeof(float) + r->params.micro_batches * sizeof(ddp_leaf_t) + r->params.n_tensors;
+    r->sums_bytes    = DDP_SUMS_HEAD + r->params.micro_batches * sizeof(ddp_leaf_t) + r->params.n_tensors;
     r->sums_send     = calloc(1, r->sums_bytes);
     r->sums_received = calloc((size_t)r->machines, r->sums_bytes);
     r->sums_requests = calloc(2 * (size_t)r->machines, sizeof(*r->sums_requests));

@@ -142,6 +142,7 @@ typedef struct ddp_step {
     size_t samples; /* of the global batch; ddp_partition(samples, V, v) says how many micro-batch v has */
     const size_t *part_samples; /* NULL, or [V]: explicit sizes instead (0 = absent, only at the end) */
     bool          grad_norm;    /* keep what ddp_reducer_grad_norm() needs; the same on all ranks */
+    uint32_t      request;      /* what this rank wants of all, as to stop; each rank its own, 0: nothing */
 } ddp_step_t;
 DDP_API ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *reducer, const ddp_step_t *step) DDP_NODISCARD;
 /** @param [out] grads_p  flat arena, [total floats]. @param [out] accumulate_p  true: add to it, false:
@@ -167,13 +168,15 @@ typedef struct ddp_step_result {
     double correct, counted;
     double grad_norm; /* of the averaged gradient before clipping; NaN unless clip_norm or nonfinite skip is
                          on; see also ddp_reducer_grad_norm() */
-    bool        skipped;         /* nothing changed: not finite (nonfinite: skip), or the weights sum to 0 */
-    const char *not_finite;      /* why it was skipped: "loss", the name of a tensor, or NULL; borrowed */
-    int64_t     comm_ns;         /* time this rank spent in reduction and update work */
-    int64_t     exposed_comm_ns; /* from the end of its backward to the end of its part of the step: what
-                                    backward did not hide of waiting, reducing and updating */
-    int     slowest_rank;        /* of this machine: whose gradients were the last to be final */
-    int64_t spread_ns;           /* by how much after the first rank's */
+    bool        skipped;     /* nothing changed: not finite (nonfinite: skip), or the weights sum to 0 */
+    const char *not_finite;  /* why it was skipped: "loss", the name of a tensor, or NULL; borrowed */
+    uint32_t    request;     /* the largest of the ranks' requests for this step, the same on all ranks; it
+                                travels with the sums: no message, nothing to wait for */
+    int64_t comm_ns;         /* time this rank spent in reduction and update work */
+    int64_t exposed_comm_ns; /* from the end of its backward to the end of its part of the step: what
+                                backward did not hide of waiting, reducing and updating */
+    int     slowest_rank;    /* of this machine: whose gradients were the last to be final */
+    int64_t spread_ns;       /* by how much after the first rank's */
 } ddp_step_result_t;
 /**
  * DDP_ERR_NOT_FINITE on every rank: see ddp_nonfinite_t. DDP_ERR_REMOTE, DDP_ERR_TIMEOUT: the line names the

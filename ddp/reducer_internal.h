@@ -51,15 +51,19 @@ typedef struct ddp_bucket {
 /** One micro-batch's entry in the machine's table; crosses the wire as floats. */
 typedef ddp_loss_stats_t ddp_leaf_t;
 
+/** Of a machine's message in front of its leaves: lr and request. */
+#define DDP_SUMS_HEAD (sizeof(float) + sizeof(uint32_t))
+
 /** What all ranks know once every micro-batch's forward is done. Equal on all ranks. */
 typedef struct ddp_sums {
-    double loss, weight, correct, counted;
-    float  lr;
-    double grad_norm;
-    bool   finite;     /* loss and weight */
-    size_t broken;     /* two_phase: first tensor that is not finite, or DDP_NO_TENSOR */
-    bool   update;     /* the parameters change in this step */
-    float  grad_scale; /* with the clip factor once the norm is known */
+    double   loss, weight, correct, counted;
+    float    lr;
+    uint32_t request; /* until then this rank's own, as lr */
+    double   grad_norm;
+    bool     finite;     /* loss and weight */
+    size_t   broken;     /* two_phase: first tensor that is not finite, or DDP_NO_TENSOR */
+    bool     update;     /* the parameters change in this step */
+    float    grad_scale; /* with the clip factor once the norm is known */
 } ddp_sums_t;
 
 /** The reduction of one machine's sources, or of all machines' nodes; rebuilt when the number of present
@@ -115,19 +119,21 @@ struct ddp_reducer {
     /* shared memory of the machine, all from one window */
     float      *values;
     float      *slots[2];
-    float     **arenas;       /* owned, [local_size]: first arena of each local rank */
-    ddp_flag_t *forward_flag; /* [local_size]: step whose forward this rank has finished */
-    ddp_flag_t *ready_flag;   /* [local_size][n_buckets]: gradients final, parameters no longer read */
-    ddp_flag_t *summed_flag;  /* [local_size]: two_phase: all slices summed, block norms written */
-    ddp_flag_t *done_flag;    /* [local_size]: own slices updated, nothing of this step is read any more */
-    ddp_flag_t *sums_flag;    /* leaves of all machines are in the table */
-    ddp_leaf_t *leaves;       /* [V] */
-    uint8_t    *used_rank;    /* [local_size][n_tensors] */
-    uint8_t    *used_others;  /* [n_tensors]: by ranks of other machines */
-    double     *block_sumsq;  /* [total / DDP_BLOCK] */
-    int64_t    *final_ns;     /* [local_size]: when the rank's last gradients were final */
-    size_t     *broken_of;    /* [local_size]: first tensor that was not finite in that rank's updates */
-    float      *lr;           /* [1] written by rank 0 */
+    float     **arenas;         /* owned, [local_size]: first arena of each local rank */
+    ddp_flag_t *forward_flag;   /* [local_size]: step whose forward this rank has finished */
+    ddp_flag_t *ready_flag;     /* [local_size][n_buckets]: gradients final, parameters no longer read */
+    ddp_flag_t *summed_flag;    /* [local_size]: two_phase: all slices summed, block norms written */
+    ddp_flag_t *done_flag;      /* [local_size]: own slices updated, nothing of this step is read any more */
+    ddp_flag_t *sums_flag;      /* leaves of all machines are in the table */
+    ddp_leaf_t *leaves;         /* [V] */
+    uint8_t    *used_rank;      /* [local_size][n_tensors] */
+    uint8_t    *used_others;    /* [n_tensors]: by ranks of other machines */
+    double     *block_sumsq;    /* [total / DDP_BLOCK] */
+    int64_t    *final_ns;       /* [local_size]: when the rank's last gradients were final */
+    size_t     *broken_of;      /* [local_size]: first tensor that was not finite in that rank's updates */
+    float      *lr;             /* [1] written by rank 0 */
+    uint32_t   *requests;       /* [local_size] */
+    uint32_t   *request_others; /* [1]: of other machines */
 
     /* the plan for `present` micro-batches */
     size_t         present;

@@ -34,19 +34,21 @@ static void carve_all(ddp_reducer_t *r, carver_t *c)
     const size_t bytes = r->total * sizeof(float);
     const int    first = r->rank - r->local_rank;
 
-    r->forward_flag = carve(c, local, sizeof(ddp_flag_t), PAGE_BYTES);
-    r->ready_flag   = carve(c, local * r->n_buckets, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->summed_flag  = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->done_flag    = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->sums_flag    = carve(c, 1, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->lr           = carve(c, 1, sizeof(float), DDP_ALIGNMENT);
-    r->leaves       = carve(c, r->params.micro_batches, sizeof(ddp_leaf_t), DDP_ALIGNMENT);
-    r->used_rank    = carve(c, local, r->params.n_tensors, DDP_ALIGNMENT);
-    r->used_others  = carve(c, 1, r->params.n_tensors, DDP_ALIGNMENT);
-    r->block_sumsq  = carve(c, r->total / DDP_BLOCK, sizeof(double), DDP_ALIGNMENT);
-    r->final_ns     = carve(c, local, sizeof(int64_t), DDP_ALIGNMENT);
-    r->broken_of    = carve(c, local, sizeof(size_t), DDP_ALIGNMENT);
-    r->values       = carve(c, 1, bytes, PAGE_BYTES);
+    r->forward_flag   = carve(c, local, sizeof(ddp_flag_t), PAGE_BYTES);
+    r->ready_flag     = carve(c, local * r->n_buckets, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->summed_flag    = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->done_flag      = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->sums_flag      = carve(c, 1, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->lr             = carve(c, 1, sizeof(float), DDP_ALIGNMENT);
+    r->requests       = carve(c, local, sizeof(uint32_t), DDP_ALIGNMENT);
+    r->request_others = carve(c, 1, sizeof(uint32_t), DDP_ALIGNMENT);
+    r->leaves         = carve(c, r->params.micro_batches, sizeof(ddp_leaf_t), DDP_ALIGNMENT);
+    r->used_rank      = carve(c, local, r->params.n_tensors, DDP_ALIGNMENT);
+    r->used_others    = carve(c, 1, r->params.n_tensors, DDP_ALIGNMENT);
+    r->block_sumsq    = carve(c, r->total / DDP_BLOCK, sizeof(double), DDP_ALIGNMENT);
+    r->final_ns       = carve(c, local, sizeof(int64_t), DDP_ALIGNMENT);
+    r->broken_of      = carve(c, local, sizeof(size_t), DDP_ALIGNMENT);
+    r->values         = carve(c, 1, bytes, PAGE_BYTES);
     for (size_t s = 0; s < ddp_optim_slots(&r->params.optim); s++) {
         r->slots[s] = carve(c, 1, bytes, PAGE_BYTES);
     }

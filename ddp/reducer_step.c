@@ -170,6 +170,7 @@ ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *r, const ddp_step_t *step)
     r->state           = DDP_REDUCER_STEP;
     r->stack           = (ddp_stack_t){.depth = 0};
     r->sums.lr         = step->lr;
+    r->sums.request    = step->request;
     r->sums_stage      = 0;
     r->wants_norm      = step->grad_norm;
     r->broken          = DDP_NO_TENSOR;
@@ -333,6 +334,7 @@ ddp_status_t ddp_reducer_step_end(ddp_reducer_t *r, ddp_step_result_t *result_p)
         .grad_norm       = r->sums.grad_norm,
         .skipped         = !r->sums.update,
         .not_finite      = ddp_reducer_not_finite(r),
+        .request         = r->sums.request,
         .comm_ns         = r->comm_ns,
         .exposed_comm_ns = r->end_ns > r->backward_end_ns ? r->end_ns - r->backward_end_ns : 0,
         .slowest_rank    = r->slowest_rank,

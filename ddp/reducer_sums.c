@@ -1,8 +1,8 @@
 /*
- * The small vector of a step: loss and weight sums of every micro-batch and the used flags of every tensor.
- * Each rank writes its entries into the machine's table; between machines the first rank of each (its leader)
- * exchanges them. It is complete before any update of the step: the update needs the weight to divide by, and
- * must not happen if a loss is not finite.
+ * The small vector of a step: loss and weight sums of every micro-batch, the used flags of every tensor, and
+ * what the ranks ask of each other. Each rank writes its entries into the machine's table; between machines
+ * the first rank of each (its leader) exchanges them. It is complete before any update of the step: the
+ * update needs the weight to divide by, and must not happen if a loss is not finite.
  */
 #include <math.h>
 #include <string.h>
@@ -34,18 +34,35 @@ static void machine_leaves(const ddp_reducer_t *r, int machine, size_t *first_p,
     *count_p = last + count - *first_p;
 }
 
-/* Message of a machine: lr, its leaves, its used flags. Only the first machine's lr counts. */
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t local_request(const ddp_reducer_t *r)
+{
+    uint32_t request = 0;
+
+    for (int local = 0; local < r->local_size; local++) {
+        request = larger(request, r->requests[local]);
+    }
+    return request;
+}
+
+/* Message of a machine: lr, its request, its leaves, its used flags. Only the first machine's lr counts. */
 static size_t pack(const ddp_reducer_t *r, uint8_t *message)
 {
-    const size_t n = r->params.n_tensors;
-    size_t       first;
-    size_t       count;
-    uint8_t     *used;
+    const size_t   n = r->params.n_tensors;
+    size_t         first;
+    size_t         count;
+    uint8_t       *used;
+    const uint32_t request = local_request(r);
 
     machine_leaves(r, r->machine, &first, &count);
     memcpy(message, r->lr, sizeof(float));
-    memcpy(message + sizeof(float), r->leaves + first, count * sizeof(ddp_leaf_t));
-    used = message + sizeof(float) + count * sizeof(ddp_leaf_t);
+    memcpy(message + sizeof(float), &request, sizeof(request));
+    memcpy(message + DDP_SUMS_HEAD, r->leaves + first, count * sizeof(ddp_leaf_t));
+    used = message + DDP_SUMS_HEAD + count * sizeof(ddp_leaf_t);
     memset(used, 0, n);
     for (int local = 0; local < r->local_size; local++) {
         for (size_t i = 0; i < n; i++) {
@@ -58,6 +75,7 @@ static size_t pack(const ddp_reducer_t *r, uint8_t *message)
 static void unpack(ddp_reducer_t *r, int machine, const uint8_t *message)
 {
     const uint8_t *used;
+    uint32_t       request;
     size_t         first;
     size_t         count;
 
@@ -65,8 +83,10 @@ static void unpack(ddp_reducer_t *r, int machine, const uint8_t *message)
     if (machine == 0) {
         memcpy(r->lr, message, sizeof(float));
     }
-    memcpy(r->leaves + first, message + sizeof(float), count * sizeof(ddp_leaf_t));
-    used = message + sizeof(float) + count * sizeof(ddp_leaf_t);
+    memcpy(&request, message + sizeof(float), sizeof(request));
+    *r->request_others = larger(*r->request_others, request);
+    memcpy(r->leaves + first, message + DDP_SUMS_HEAD, count * sizeof(ddp_leaf_t));
+    used = message + DDP_SUMS_HEAD + count * sizeof(ddp_leaf_t);
     for (size_t i = 0; i < r->params.n_tensors; i++) {
         r->used_others[i] |= used[i];
     }
@@ -84,6 +104,7 @@ static ddp_status_t start_exchange(ddp_reducer_t *r)
     DDP_TRY(ddp_to_int(pack(r, r->sums_send), "sums of a step", &bytes));
     DDP_TRY(ddp_to_int(r->sums_bytes, "sums of a step", &most));
     memset(r->used_others, 0, r->params.n_tensors);
+    *r->request_others = 0;
     r->n_sums_requests = 0;
     for (int m = 0; m < r->machines; m++) {
         const int leader = ddp_comm_machine_first(r->comm, m);
@@ -160,7 +181,10 @@ static void add_up(ddp_reducer_t *r)
     ddp_sums_t  *sums = &r->sums;
     const size_t n    = r->params.n_tensors;
 
-    *sums = (ddp_sums_t){.lr = *r->lr, .grad_norm = (double)NAN, .broken = DDP_NO_TENSOR};
+    *sums = (ddp_sums_t){.lr        = *r->lr,
+                         .request   = larger(local_request(r), r->machines > 1 ? *r->request_others : 0),
+                         .grad_norm = (double)NAN,
+                         .broken    = DDP_NO_TENSOR};
     for (size_t v = 0; v < r->present; v++) {
         sums->loss += r->leaves[v].loss;
         sums->weight += r->leaves[v].weight;
@@ -193,6 +217,7 @@ ddp_status_t ddp_reducer_sums_work(void *args)
         if (r->rank == 0) {
             *r->lr = r->sums.lr;
         }
+        r->requests[r->local_rank] = r->sums.request;
         ddp_comm_flag_set(r->comm, &r->forward_flag[r->local_rank], r->step);
     }
     if (r->machines == 1 || r->local_rank == 0) {

@@ -1,6 +1,5 @@
 #include "launcher/stop.h"
 
-#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,78 +95,34 @@ static double seconds_left(const ddp_run_t *run)
     return left;
 }
 
-ddp_status_t ddp_stop_create(ddp_run_t *run)
+void ddp_stop_set_limit(ddp_run_t *run)
 {
-    ddp_status_t status = DDP_OK;
-    void        *memory = NULL;
     const double left   = seconds_left(run);
     const double margin = left * MARGIN_SHARE < MARGIN_S ? left * MARGIN_SHARE : MARGIN_S;
 
-    DDP_TRY(ddp_run_shared(run, "the step at which a run stops", sizeof(*run->stop.at), &memory));
-    run->stop.at = memory;
     if (ddp_comm_rank(run->comm) == 0 && left >= 0) {
         run->stop.deadline_ns = ddp_clock_ns() + (int64_t)((left - margin) * 1e9);
         ddp_log(DDP_LOG_INFO, "time: stops after %.0f s, if it is not done by then", left - margin);
     }
-out:
-    return status;
 }
 
-static bool is_asked(const ddp_run_t *run)
+uint32_t ddp_stop_request(const ddp_run_t *run)
 {
-    return caught != 0 || (run->stop.deadline_ns > 0 && ddp_clock_ns() >= run->stop.deadline_ns);
-}
-
-static void say_stop(const ddp_run_t *run, uint64_t done)
-{
-    const char *why = caught == SIGUSR1   ? "SIGUSR1"
-                      : caught == SIGUSR2 ? "SIGUSR2"
-                      : caught == SIGTERM ? "SIGTERM"
-                                          : "time limit";
-
-    if (is_asked(run) && ddp_comm_local_rank(run->comm) == 0) {
-        ddp_log(DDP_LOG_INFO, "%s: stops after step %" PRIu64, why, done);
+    switch (caught) {
+    case SIGTERM:
+        return DDP_STOP_TERM;
+    case SIGUSR2:
+        return DDP_STOP_USR2;
+    case SIGUSR1:
+        return DDP_STOP_USR1;
+    default:
+        return run->stop.deadline_ns > 0 && ddp_clock_ns() >= run->stop.deadline_ns ? DDP_STOP_TIME : 0;
     }
 }
 
-/* On several machines they ask each other after each step. */
-static ddp_status_t ask_all(ddp_run_t *run, bool *stop_p)
+const char *ddp_stop_reason(uint32_t request)
 {
-    ddp_status_t status = DDP_OK;
-    const int    size   = ddp_comm_size(run->comm);
-    uint8_t      mine   = is_asked(run) ? 1 : 0;
-    uint8_t     *all    = calloc((size_t)size, 1);
+    static const char *const names[] = {"nothing", "time limit", "SIGUSR1", "SIGUSR2", "SIGTERM"};
 
-    DDP_REQUIRE(all != NULL, DDP_ERR_NO_MEMORY, "no memory for %d ranks", size);
-    DDP_TRY(ddp_comm_allgather(run->comm, &mine, sizeof(mine), all));
-    *stop_p = memchr(all, 1, (size_t)size) != NULL;
-out:
-    free(all);
-    return status;
-}
-
-/*
- * On one machine the first that is asked sets the end one step ahead: nobody can have finished the next step
- * without this rank, which begins it only after that, so all will see it in time.
- */
-ddp_status_t ddp_stop_check(ddp_run_t *run, uint64_t done, bool *stop_p)
-{
-    ddp_status_t status = DDP_OK;
-    uint64_t     none   = 0;
-    uint64_t     at;
-
-    if (ddp_comm_machines(run->comm) > 1) {
-        DDP_TRY(ask_all(run, stop_p));
-    } else {
-        at = atomic_load(run->stop.at);
-        if (at == 0 && is_asked(run)) {
-            (void)atomic_compare_exchange_strong(run->stop.at, &none, done + 1);
-        }
-        *stop_p = at != 0 && done >= at;
-    }
-    if (*stop_p) {
-        say_stop(run, done);
-    }
-out:
-    return status;
+    return request < sizeof(names) / sizeof(names[0]) ? names[request] : "a stop";
 }

@@ -2,7 +2,6 @@
 #ifndef DDP_STOP_H_
 #define DDP_STOP_H_
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,11 +12,13 @@ struct ddp_run;
 /** Exit status of a run that was stopped after its state was saved: start it again (EX_TEMPFAIL). */
 #define DDP_EXIT_STOPPED 75
 
+/** What asks for a stop, as ddp_step_t.request: of several the largest is told. */
+enum { DDP_STOP_TIME = 1, DDP_STOP_USR1, DDP_STOP_USR2, DDP_STOP_TERM };
+
 /** State of ddp_run_t; zeroed at the start. */
 typedef struct ddp_stop {
-    _Atomic uint64_t *at;          /* in shared memory of the machine: stop after so many steps; 0: do not */
-    int64_t           deadline_ns; /* rank 0's clock; 0: none */
-    bool              is_stopped;  /* the run has ended early, and its state is saved */
+    int64_t deadline_ns; /* rank 0's clock; 0: none */
+    bool    is_stopped;  /* the run has ended early, and its state is saved */
 } ddp_stop_t;
 
 /**
@@ -25,14 +26,17 @@ typedef struct ddp_stop {
  * one second later or more, ends it at once.
  */
 void ddp_stop_catch_signals(void);
-/** Shared memory, and the time limit: --time-limit, or the end of the Slurm job. Collective. */
-ddp_status_t ddp_stop_create(struct ddp_run *run) DDP_NODISCARD;
+/** Rank 0: from now on the time limit counts: --time-limit, or the end of the Slurm job as it is known at the
+ * start of the process. Local. */
+void ddp_stop_set_limit(struct ddp_run *run);
 /**
- * Does the run end after this step? All ranks get the same answer. Collective where there are several
- * machines.
- * @param [in] done  steps done, the same on all ranks
+ * What this rank asks for in its next step: ddp_step_t.request. It travels with the sums of the step, so all
+ * ranks learn the largest of them from ddp_step_result_t.request, at the same step and without another
+ * message. 0: nothing. Local, never waits.
  */
-ddp_status_t ddp_stop_check(struct ddp_run *run, uint64_t done, bool *stop_p) DDP_NODISCARD;
+uint32_t ddp_stop_request(const struct ddp_run *run);
+/** "SIGUSR1", "time limit"; of any value. */
+const char *ddp_stop_reason(uint32_t request);
 /** Seconds of "90", "30m", "2h", "1:30:00". @return DDP_ERR_CONFIG */
 ddp_status_t ddp_stop_parse_limit(const char *text, double *seconds_p) DDP_NODISCARD;
 

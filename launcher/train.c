@@ -68,7 +68,8 @@ ddp_status_t ddp_run_step(ddp_run_t *run, uint64_t step, ddp_step_result_t *resu
     ddp_status_t     status = DDP_OK;
     const ddp_step_t what   = {.lr        = (float)ddp_schedule_lr(&run->schedule, step),
                                .samples   = ddp_run_batch(run, step).count,
-                               .grad_norm = is_told(run, step)};
+                               .grad_norm = is_told(run, step),
+                               .request   = ddp_stop_request(run)};
 
     DDP_TRY(ddp_fault("train_step", ddp_comm_rank(run->comm)));
     DDP_TRY(ddp_trainer_step(run->trainer, &what, result_p));
@@ -198,10 +199,14 @@ static bool is_eval_due(const ddp_run_t *run, uint64_t done)
 }
 
 /* Somebody asked for it: save, so that the run can go on another time. */
-static ddp_status_t end_early(ddp_run_t *run, uint64_t done)
+static ddp_status_t end_early(ddp_run_t *run, uint64_t done, uint32_t request)
 {
     ddp_status_t status = DDP_OK;
 
+    if (ddp_comm_rank(run->comm) == 0) {
+        ddp_progress_clear(&run->progress);
+        ddp_log(DDP_LOG_INFO, "%s: stops after step %" PRIu64, ddp_stop_reason(request), done);
+    }
     DDP_REQUIRE(run->checkpoints.saver != NULL, DDP_ERR_STATE,
                 "stopped after step %" PRIu64
                 "; nothing is saved: checkpoint.every_epochs and every_steps are 0",
@@ -223,7 +228,6 @@ out:
 static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
 {
     ddp_status_t status = DDP_OK;
-    bool         stop   = false;
     window_t     window;
 
     window_open(run, &window);
@@ -257,9 +261,8 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
             window.start_ns += ddp_clock_ns() - before; /* throughput is that of training */
         }
         DDP_TRY(ddp_checkpoints_step(run, step + 1, loss));
-        DDP_TRY(ddp_stop_check(run, step + 1, &stop));
-        if (stop && step + 1 < run->total_steps) {
-            DDP_TRY(end_early(run, step + 1));
+        if (result.request != 0 && step + 1 < run->total_steps) {
+            DDP_TRY(end_early(run, step + 1, result.request));
             return DDP_OK;
         }
     }
@@ -373,7 +376,7 @@ ddp_status_t ddp_run_command(ddp_run_t *run, ddp_status_t early)
         return ddp_run_dry(run);
     }
     DDP_TRY(ddp_run_setup(run));
-    DDP_TRY(ddp_stop_create(run));
+    ddp_stop_set_limit(run);
     DDP_TRY(ddp_run_train(run));
 out:
     return status;

@@ -243,6 +243,29 @@ static float broken_weight(uint64_t step, size_t leaf, size_t samples)
     return step == 2 && leaf == 3 ? NAN : (float)samples;
 }
 
+/* Also of a rank that has no samples in the step. */
+START_TEST(all_ranks_learn_the_largest_request_of_the_step)
+{
+    toy_params_t      params = TOY_PARAMS_INIT;
+    toy_t             toy;
+    ddp_step_result_t result;
+
+    ddp_assert_all(toy_create(&params, &toy) == DDP_OK);
+    for (int asking = 0; asking < ddp_comm_size(toy.comm); asking++) {
+        const int      rank = ddp_comm_rank(toy.comm);
+        const uint32_t most = UINT32_MAX - (uint32_t)asking;
+
+        toy.request = rank == asking ? most : rank == 0 ? 7 : 0;
+        ddp_assert_all(toy_step(&toy, 0.1F, asking % 2 == 0 ? 64 : 2, NULL, &result) == DDP_OK);
+        ddp_assert_all(result.request == most);
+        toy.request = 0;
+        ddp_assert_all(toy_step(&toy, 0.1F, 64, NULL, &result) == DDP_OK);
+        ddp_assert_all(result.request == 0);
+    }
+    toy_destroy(&toy);
+}
+END_TEST
+
 START_TEST(a_loss_that_is_not_finite_changes_nothing)
 {
     for (int skip = 0; skip < 2; skip++) {
@@ -257,8 +280,10 @@ START_TEST(a_loss_that_is_not_finite_changes_nothing)
         ddp_assert_all(toy_step(&toy, 0.1F, 64, NULL, &result) == DDP_OK);
         ddp_assert_all(!result.skipped);
         toy_reference_step(&toy, 0.1F, 64, NULL);
-        status = toy_step(&toy, 0.1F, 64, NULL, &result);
+        toy.request = 3;
+        status      = toy_step(&toy, 0.1F, 64, NULL, &result);
         ddp_assert_all(status == (skip ? DDP_OK : DDP_ERR_NOT_FINITE));
+        ddp_assert_all(!skip || result.request == 3);
         ddp_assert_all(
             skip ? result.skipped
                  : strstr(ddp_error_line(), "loss is nan at step 2, first in micro-batch 3 of 8") != NULL);
@@ -301,7 +326,7 @@ START_TEST(calls_out_of_order_are_refused)
 {
     toy_params_t      params = TOY_PARAMS_INIT;
     toy_t             toy;
-    ddp_step_t        step = {0.1F, 64, NULL, false};
+    ddp_step_t        step = {.lr = 0.1F, .samples = 64};
     ddp_step_result_t result;
     float            *grads;
     bool              accumulate;
@@ -446,6 +471,7 @@ static Suite *make_suite(void)
     tcase_add_test(tcase, the_sum_is_divided_once_by_the_global_weight);
     tcase_add_test(tcase, average_ranks_is_the_mean_of_local_means);
     tcase_add_test(tcase, fast_equals_exact_where_sums_are_exact);
+    tcase_add_test(tcase, all_ranks_learn_the_largest_request_of_the_step);
     tcase_add_test(tcase, a_loss_that_is_not_finite_changes_nothing);
     tcase_add_test(tcase, a_machine_whose_parameters_went_astray_is_named);
     tcase_add_test(tcase, calls_out_of_order_are_refused);

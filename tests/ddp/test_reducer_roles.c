@@ -105,7 +105,7 @@ START_TEST(a_frozen_tensor_that_is_used_is_refused)
 {
     toy_params_t  params = TOY_PARAMS_INIT;
     toy_t         toy;
-    ddp_step_t    step = {0.1F, 64, NULL, false};
+    ddp_step_t    step = {.lr = 0.1F, .samples = 64};
     float        *grads;
     bool          accumulate;
     const uint8_t used[TOY_TENSORS] = {1, 1, 1, 1, 1, 1};

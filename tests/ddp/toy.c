@@ -240,7 +240,11 @@ static void delay(const toy_t *toy, bool now)
 ddp_status_t toy_step(toy_t *toy, float lr, size_t samples, const size_t *sizes, ddp_step_result_t *result_p)
 {
     ddp_status_t status = DDP_OK;
-    ddp_step_t   step   = {lr, samples, sizes, toy->params.norm != 0};
+    ddp_step_t   step   = {.lr           = lr,
+                           .samples      = samples,
+                           .part_samples = sizes,
+                           .grad_norm    = toy->params.norm != 0,
+                           .request      = toy->request};
     size_t       first;
     size_t       count;
 

@@ -43,7 +43,8 @@ typedef struct toy {
     uint64_t          steps[TOY_TENSORS];
     double            norm; /* of the reference's last gradient */
     uint64_t          step;
-    ddp_loss_stats_t *stats; /* [micro_batches] */
+    uint32_t          request; /* of this rank's next steps */
+    ddp_loss_stats_t *stats;   /* [micro_batches] */
     int               bad_reads;
 } toy_t;
 
