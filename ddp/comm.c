@@ -54,6 +54,9 @@ static ddp_status_t check_params(const ddp_comm_params_t *params, ddp_comm_t *co
     DDP_REQUIRE(params->shm >= DDP_SHM_DEFAULT && params->shm <= DDP_SHM_OFF, DDP_ERR_INVALID_ARG,
                 "shm is %d: no such mode", (int)params->shm);
     DDP_TRY(choose_shm(params->shm, &comm->shm));
+    if (params->alone) {
+        goto out;
+    }
     DDP_TRY_MPI(MPI_Query_thread(&level));
     DDP_REQUIRE(level >= MPI_THREAD_FUNNELED, DDP_ERR_MPI,
                 "MPI provides thread level %d, MPI_THREAD_FUNNELED is needed: call MPI_Init_thread", level);
@@ -320,8 +323,12 @@ out:
 
 static ddp_status_t dup_parent(const ddp_comm_params_t *params, ddp_comm_t *comm)
 {
+    int          is_up  = 0;
     ddp_status_t status = DDP_OK;
 
+    DDP_REQUIRE(params->parent != MPI_COMM_NULL, DDP_ERR_INVALID_ARG, "the parent is MPI_COMM_NULL");
+    DDP_REQUIRE(MPI_Initialized(&is_up) == MPI_SUCCESS && is_up, DDP_ERR_STATE,
+                "MPI is not initialised: call MPI_Init_thread first");
     DDP_TRY_MPI(MPI_Comm_dup(params->parent, &comm->control));
     DDP_TRY_MPI(MPI_Comm_set_errhandler(comm->control, MPI_ERRORS_RETURN));
     DDP_TRY_MPI(MPI_Comm_rank(comm->control, &comm->rank));
@@ -331,23 +338,11 @@ out:
     return status;
 }
 
-ddp_status_t ddp_comm_create(const ddp_comm_params_t *params, ddp_comm_t **comm_p)
+static ddp_status_t join_ranks(const ddp_comm_params_t *params, ddp_comm_t *comm)
 {
     ddp_status_t status = DDP_OK;
     ddp_status_t local  = DDP_OK;
-    int          is_up  = 0;
-    ddp_comm_t  *comm   = calloc(1, sizeof(*comm));
 
-    DDP_REQUIRE(comm != NULL, DDP_ERR_NO_MEMORY, "no memory for a communicator");
-    comm->control    = MPI_COMM_NULL;
-    comm->data       = MPI_COMM_NULL;
-    comm->local_size = 1;
-    comm->wait.rank  = -1;
-    DDP_REQUIRE(params != NULL && params->struct_size == sizeof(*params), DDP_ERR_INVALID_ARG,
-                "communicator parameters were not made with DDP_COMM_PARAMS_INIT");
-    DDP_REQUIRE(params->parent != MPI_COMM_NULL, DDP_ERR_INVALID_ARG, "the parent is MPI_COMM_NULL");
-    DDP_REQUIRE(MPI_Initialized(&is_up) == MPI_SUCCESS && is_up, DDP_ERR_STATE,
-                "MPI is not initialised: call MPI_Init_thread first");
     DDP_TRY(dup_parent(params, comm));
     local = check_params(params, comm);
     if (local == DDP_OK) {
@@ -357,6 +352,40 @@ ddp_status_t ddp_comm_create(const ddp_comm_params_t *params, ddp_comm_t **comm_
     DDP_TRY(make_members(comm));
     DDP_TRY(order_ranks(comm));
     DDP_TRY(ddp_comm_agree(comm, dup_for_data(comm)));
+out:
+    return status;
+}
+
+/* One rank that knows no other: what join_ranks() does, without MPI. */
+static ddp_status_t be_alone(const ddp_comm_params_t *params, ddp_comm_t *comm)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(check_params(params, comm));
+    comm->size = 1;
+    DDP_TRY(ddp_comm_mail_create(comm));
+    comm->members = calloc(1, sizeof(*comm->members));
+    DDP_REQUIRE(comm->members != NULL, DDP_ERR_NO_MEMORY, "no memory for the ranks");
+    introduce_myself(comm, comm->members);
+    DDP_TRY(sort_members(comm));
+    find_myself(comm);
+out:
+    return status;
+}
+
+ddp_status_t ddp_comm_create(const ddp_comm_params_t *params, ddp_comm_t **comm_p)
+{
+    ddp_status_t status = DDP_OK;
+    ddp_comm_t  *comm   = calloc(1, sizeof(*comm));
+
+    DDP_REQUIRE(comm != NULL, DDP_ERR_NO_MEMORY, "no memory for a communicator");
+    comm->control    = MPI_COMM_NULL;
+    comm->data       = MPI_COMM_NULL;
+    comm->local_size = 1;
+    comm->wait.rank  = -1;
+    DDP_REQUIRE(params != NULL && params->struct_size == sizeof(*params), DDP_ERR_INVALID_ARG,
+                "communicator parameters were not made with DDP_COMM_PARAMS_INIT");
+    DDP_TRY(params->alone ? be_alone(params, comm) : join_ranks(params, comm));
     DDP_TRY(ddp_comm_agree(comm, make_hall(comm)));
     ddp_comm_watch_open(comm);
     *comm_p = comm;
@@ -366,11 +395,29 @@ out:
     return status;
 }
 
+/* Not where MPI was never started, or has ended before. */
+static void free_mpi(ddp_comm_t *comm)
+{
+    int is_up  = 0;
+    int is_end = 0;
+
+    if (comm->control == MPI_COMM_NULL) {
+        return; /* the first that is made and the last to go */
+    }
+    MPI_Initialized(&is_up);
+    MPI_Finalized(&is_end);
+    if (!is_up || is_end) {
+        return;
+    }
+    if (comm->data != MPI_COMM_NULL) {
+        MPI_Comm_free(&comm->data);
+    }
+    MPI_Comm_free(&comm->control);
+}
+
 void ddp_comm_destroy(ddp_comm_t **comm_p)
 {
-    ddp_comm_t *comm   = comm_p != NULL ? *comm_p : NULL;
-    int         is_up  = 0;
-    int         is_end = 0;
+    ddp_comm_t *comm = comm_p != NULL ? *comm_p : NULL;
 
     if (comm == NULL) {
         return;
@@ -379,16 +426,7 @@ void ddp_comm_destroy(ddp_comm_t **comm_p)
     ddp_comm_watch_close(comm);
     ddp_comm_windows_destroy(comm);
     ddp_comm_mail_destroy(comm);
-    MPI_Initialized(&is_up);
-    MPI_Finalized(&is_end);
-    if (is_up && !is_end) {
-        if (comm->data != MPI_COMM_NULL) {
-            MPI_Comm_free(&comm->data);
-        }
-        if (comm->control != MPI_COMM_NULL) {
-            MPI_Comm_free(&comm->control);
-        }
-    }
+    free_mpi(comm);
     free(comm->watch);
     free(comm->pidfd);
     free(comm->machine_of);

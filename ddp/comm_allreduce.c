@@ -284,6 +284,9 @@ ddp_status_t ddp_comm_allreduce_sum_mpi(ddp_comm_t *comm, float *buffer, size_t 
 
     DDP_REQUIRE(buffer != NULL || count == 0, DDP_ERR_INVALID_ARG, "all-reduce of a null buffer");
     DDP_TRY(ddp_to_int(count, "an all-reduce by MPI", &n));
+    if (ddp_comm_data_mpi(comm) == MPI_COMM_NULL) {
+        goto out; /* alone */
+    }
     DDP_TRY_MPI(MPI_Allreduce(MPI_IN_PLACE, buffer, n, MPI_FLOAT, MPI_SUM, ddp_comm_data_mpi(comm)));
 out:
     return status;
