@@ -123,6 +123,22 @@ out:
     return status;
 }
 
+static bool chunk_has(const ddp_arena_t *arena, size_t chunk, const char *memory)
+{
+    return memory >= arena->chunk[chunk].memory &&
+           memory < arena->chunk[chunk].memory + arena->chunk[chunk].bytes;
+}
+
+bool ddp_arena_has(const ddp_arena_t *arena, const void *memory)
+{
+    size_t chunk = 0;
+
+    while (chunk < arena->n_chunks && !chunk_has(arena, chunk, memory)) {
+        chunk++;
+    }
+    return chunk < arena->n_chunks;
+}
+
 void ddp_arena_give(ddp_arena_t *arena, const void *memory, size_t bytes)
 {
     const char      *start = memory;
@@ -132,8 +148,7 @@ void ddp_arena_give(ddp_arena_t *arena, const void *memory, size_t bytes)
     if (given.bytes == 0) {
         return; /* it may lie behind the last byte of a chunk */
     }
-    while (start < arena->chunk[given.chunk].memory ||
-           start >= arena->chunk[given.chunk].memory + arena->chunk[given.chunk].bytes) {
+    while (!chunk_has(arena, given.chunk, start)) {
         given.chunk++;
     }
     given.offset = (size_t)(start - arena->chunk[given.chunk].memory);

@@ -192,6 +192,43 @@ out:
     return status;
 }
 
+static ddp_status_t clone_one(const ddp_params_t *params, size_t index, ddp_params_t *clone)
+{
+    ddp_status_t             status = DDP_OK;
+    const ddp_tensor_desc_t *desc   = &params->descs[index];
+    const ddp_init_t         init   = params->entries[index].init;
+    size_t                   same   = 0;
+
+    if (desc->role == DDP_TENSOR_AVERAGE) {
+        DDP_TRY(
+            ddp_params_add_average(clone, desc->name, desc->ndim, desc->shape, init, desc->momentum, &same));
+    } else {
+        DDP_TRY(ddp_params_add(clone, desc->name, desc->ndim, desc->shape, init, &same));
+    }
+    clone->descs[same].no_decay = desc->no_decay;
+    clone->descs[same].frozen   = desc->frozen;
+out:
+    return status;
+}
+
+ddp_status_t ddp_params_clone(const ddp_params_t *params, ddp_params_t **clone_p)
+{
+    ddp_status_t  status = DDP_OK;
+    ddp_params_t *clone  = NULL;
+
+    DDP_REQUIRE(params->total > 0, DDP_ERR_STATE, "finish the parameter list before cloning it");
+    DDP_TRY(ddp_params_create(&clone));
+    for (size_t i = 0; i < params->count; i++) {
+        DDP_TRY(clone_one(params, i, clone));
+    }
+    DDP_TRY(ddp_params_finish(clone));
+    *clone_p = clone;
+    clone    = NULL;
+out:
+    ddp_params_destroy(&clone);
+    return status;
+}
+
 size_t ddp_params_count(const ddp_params_t *params)
 {
     return params->count;

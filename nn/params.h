@@ -76,7 +76,8 @@ DDP_API bool ddp_params_is_trained(const ddp_params_t *params, size_t index);
 /** Close the list and lay it out (kernels/layout.h). */
 DDP_API ddp_status_t ddp_params_finish(ddp_params_t *params) DDP_NODISCARD;
 
-/** A second list of the same tensors, for a replica: finished, frozen as the first, bound to nothing. */
+/** A second list of the same tensors, for a replica: finished, frozen as the first, bound to nothing.
+ * @return DDP_ERR_STATE: `params` is not finished */
 DDP_API ddp_status_t ddp_params_clone(const ddp_params_t *params, ddp_params_t **clone_p) DDP_NODISCARD;
 
 /** Number of tensors; their descriptions in registration order; floats of a flat arena (padding included). */

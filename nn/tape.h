@@ -84,6 +84,7 @@ DDP_API ddp_status_t ddp_tape_input(ddp_tape_t *tape, const float *data, size_t 
 /**
  * As ddp_tape_input(), for values that were computed elsewhere: backward writes the loss's gradient with
  * respect to them to `grad` of the tensor, which stays valid until the next begin. Training only.
+ * @return besides: DDP_ERR_STATE: begin said training = false
  */
 DDP_API ddp_status_t ddp_tape_variable(ddp_tape_t *tape, const float *data, size_t ndim, const size_t *shape,
                                        ddp_tensor_t **tensor_p) DDP_NODISCARD;
@@ -114,7 +115,8 @@ DDP_API void ddp_tape_used(const ddp_tape_t *tape, uint8_t *used);
  *
  * Blocking: no; work is on the stream. Gradients of the SUM over samples. Parameters that were not used are
  * neither written nor reported.
- * @return DDP_ERR_STATE: no loss since begin, or begin said training = false; or the status of `ready`
+ * @return DDP_ERR_STATE: no loss since begin, begin said training = false, or a second backward since begin;
+ * or the status of `ready`
  */
 DDP_API ddp_status_t ddp_tape_backward(ddp_tape_t *tape) DDP_NODISCARD;
 
@@ -123,6 +125,8 @@ DDP_API ddp_status_t ddp_tape_backward(ddp_tape_t *tape) DDP_NODISCARD;
  * taken elsewhere, with respect to `output`.
  * @param [in] output  a tensor of this micro-batch that needs a gradient
  * @param [in] grad    device, shape of output; borrowed until backward is done, not written
+ * @return as ddp_tape_backward(); DDP_ERR_STATE: a loss was taken. DDP_ERR_INVALID_ARG: output is of another
+ * tape, or needs no gradient
  */
 DDP_API ddp_status_t ddp_tape_backward_from(ddp_tape_t *tape, ddp_tensor_t *output,
                                             const float *grad) DDP_NODISCARD;

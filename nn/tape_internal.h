@@ -50,6 +50,8 @@ ddp_status_t ddp_arena_reserve(ddp_arena_t *arena, size_t bytes) DDP_NODISCARD;
 ddp_status_t ddp_arena_take(ddp_arena_t *arena, size_t bytes, void **memory_p) DDP_NODISCARD;
 /** What ddp_arena_take() gave for so many bytes since the last reset. */
 void ddp_arena_give(ddp_arena_t *arena, const void *memory, size_t bytes);
+/** Does `memory` lie in it? */
+bool ddp_arena_has(const ddp_arena_t *arena, const void *memory);
 /** The most bytes that were out at a time since the reset, holes between them included. */
 size_t ddp_arena_used(const ddp_arena_t *arena);
 /** The same since the arena was made. */
@@ -95,6 +97,7 @@ struct ddp_tape {
     ddp_node_t          *running;    /* whose backward function runs */
     ddp_tensor_t        *loss_input; /* what the loss was taken of; NULL: no loss yet */
     float               *loss_grad;  /* the gradient of the loss with respect to it */
+    bool                 went_back;  /* since begin */
     uint32_t             dropout_layers;
     size_t               n_params;
     uint32_t            *uses;    /* owned, [n_params]: in this forward */

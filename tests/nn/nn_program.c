@@ -163,6 +163,17 @@ static ddp_status_t run_step(const nn_program_t *program, size_t i, ddp_tape_t *
     return DDP_ERR_INVALID_ARG;
 }
 
+ddp_status_t nn_program_steps(const nn_program_t *program, ddp_tape_t *tape, size_t first, size_t last,
+                              ddp_tensor_t *values[NN_MAX_STEPS + 1])
+{
+    ddp_status_t status = DDP_OK;
+
+    for (size_t i = first; i < last && status == DDP_OK; i++) {
+        status = run_step(program, i, tape, values, &values[i + 1]);
+    }
+    return status;
+}
+
 ddp_loss_stats_t *nn_program_forward(const nn_program_t *program, nn_world_t *world, const float *input,
                                      ddp_tensor_t *values[NN_MAX_STEPS + 1])
 {
@@ -170,10 +181,7 @@ ddp_loss_stats_t *nn_program_forward(const nn_program_t *program, nn_world_t *wo
     ddp_tensor_t     *last  = NULL;
 
     ck_assert_int_eq(ddp_tape_input(world->tape, input, program->ndim, program->shape, &values[0]), DDP_OK);
-    for (size_t i = 0; i < program->n_steps; i++) {
-        ck_assert_msg(run_step(program, i, world->tape, values, &values[i + 1]) == DDP_OK, "step %zu: %s", i,
-                      ddp_error_line());
-    }
+    ddp_assert_ok(nn_program_steps(program, world->tape, 0, program->n_steps, values));
     last = values[program->n_steps];
     if (program->labels != NULL) {
         ck_assert_int_eq(

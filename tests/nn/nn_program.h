@@ -77,6 +77,10 @@ int nn_isas(void);
 /** Register the program's parameters, and after them the running averages of each NN_NORM: mean, variance.
  * Start the world. */
 void nn_program_start(const nn_program_t *program, nn_world_t *world, uint64_t seed);
+/** Steps first .. last - 1 on any tape: values[first] and before are there, values[first + 1] .. values[last]
+ * are filled. @return the status of the layer that failed */
+ddp_status_t nn_program_steps(const nn_program_t *program, ddp_tape_t *tape, size_t first, size_t last,
+                              ddp_tensor_t *values[NN_MAX_STEPS + 1]);
 /** Forward and loss in float32; the tape has begun. values[i] are filled. */
 ddp_loss_stats_t *nn_program_forward(const nn_program_t *program, nn_world_t *world, const float *input,
                                      ddp_tensor_t *values[NN_MAX_STEPS + 1]);

@@ -262,6 +262,50 @@ START_TEST(memory_that_is_not_there_is_an_error_of_the_state)
 }
 END_TEST
 
+START_TEST(a_clone_has_the_same_tensors_and_its_own_memory)
+{
+    const size_t  shape[]  = {3, 5};
+    const size_t  bytes    = sizeof(float);
+    ddp_params_t *params   = NULL;
+    ddp_params_t *clone    = NULL;
+    size_t        index    = 0;
+    size_t        n_frozen = 0;
+
+    ck_assert_int_eq(ddp_params_create(&params), DDP_OK);
+    ck_assert_int_eq(ddp_params_add(params, "a", 2, shape, zero, &index), DDP_OK);
+    ck_assert_int_eq(ddp_params_add(params, "b.bias", 1, shape, zero, &index), DDP_OK);
+    ck_assert_int_eq(ddp_params_add_average(params, "b.mean", 1, shape, zero, 0.25F, &index), DDP_OK);
+    ddp_params_decay_matrices(params);
+    ck_assert_int_eq(ddp_params_freeze(params, "a", &n_frozen), DDP_OK);
+    ddp_assert_fails(ddp_params_clone(params, &clone), DDP_ERR_STATE, "finish the parameter list");
+    ck_assert_ptr_null(clone);
+    ck_assert_int_eq(ddp_params_finish(params), DDP_OK);
+    ck_assert_int_eq(ddp_params_allocate(params, ddp_allocator_private()), DDP_OK);
+    ck_assert_int_eq(ddp_params_clone(params, &clone), DDP_OK);
+    ck_assert_uint_eq(ddp_params_count(clone), 3);
+    ck_assert_uint_eq(ddp_params_total(clone), ddp_params_total(params));
+    ck_assert_uint_eq(ddp_params_elements(clone), 18);
+    for (size_t i = 0; i < 3; i++) {
+        ddp_tensor_desc_t first  = ddp_params_descs(params)[i];
+        ddp_tensor_desc_t second = ddp_params_descs(clone)[i];
+
+        ck_assert_str_eq(first.name, second.name);
+        ck_assert_ptr_ne(first.name, second.name);
+        first.name = second.name;
+        ck_assert_mem_eq(&first, &second, sizeof(first));
+        ck_assert(ddp_params_is_trained(clone, i) == (i == 1));
+        ck_assert_ptr_null(ddp_params_value(clone, i));
+        ck_assert_ptr_null(ddp_params_grad(clone, i));
+    }
+    ck_assert_int_eq(ddp_params_allocate(clone, ddp_allocator_private()), DDP_OK);
+    memset(ddp_params_value(clone, 2), 1, ddp_params_total(clone) * bytes);
+    ck_assert(ddp_params_value(params, 0)[0] == 0.0F);
+    ddp_params_destroy(&params); /* the clone needs it no more */
+    ck_assert_str_eq(ddp_params_descs(clone)[2].name, "b.mean");
+    ddp_params_destroy(&clone);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("params");
@@ -277,6 +321,7 @@ int main(void)
     tcase_add_test(tcase, initial_values_depend_on_seed_and_index_only);
     tcase_add_test(tcase, initialising_cleans_the_padding_of_used_memory);
     tcase_add_test(tcase, memory_that_is_not_there_is_an_error_of_the_state);
+    tcase_add_test(tcase, a_clone_has_the_same_tensors_and_its_own_memory);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
 }
