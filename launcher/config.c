@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "launcher/suggest.h"
 
-static const char *const sections[] = {"model",    "data", "train",     "optimizer",
-                                       "schedule", "ddp",  "checkpoint"};
+static const char *const sections[] = {"model",    "data", "train", "optimizer",
+                                       "schedule", "ddp",  "dp",    "checkpoint"};
 #define N_SECTIONS (sizeof(sections) / sizeof(sections[0]))
 
 static void *at(ddp_config_t *config, const ddp_key_t *key)
@@ -44,6 +44,11 @@ bool ddp_config_is_list(size_t i)
 bool ddp_config_is_words(size_t i)
 {
     return ddp_keys[i].type == KEY_WORDS;
+}
+
+const char *ddp_config_example(size_t i)
+{
+    return ddp_keys[i].choices;
 }
 
 size_t ddp_config_find(const char *section, const char *name)
@@ -184,8 +189,8 @@ static ddp_status_t parse_sizes(const ddp_key_t *key, const char *text, size_t *
     at += is_bracket ? 1 : 0;
     at += strspn(at, " ");
     if (strspn(at, " ]") == strlen(at)) {
-        return ddp_fail(DDP_ERR_CONFIG, "%s.%s is empty: a list such as [512, 512] is expected", key->section,
-                        key->name);
+        return ddp_fail(DDP_ERR_CONFIG, "%s.%s is empty: a list such as %s is expected", key->section,
+                        key->name, key->choices);
     }
     for (bool is_more = true; is_more; at += is_more ? 1 : 0) {
         size_t length;
@@ -206,8 +211,8 @@ static ddp_status_t parse_sizes(const ddp_key_t *key, const char *text, size_t *
         is_more = *at == ',';
     }
     if (strcmp(at, is_bracket ? "]" : "") != 0) {
-        return ddp_fail(DDP_ERR_CONFIG, "%s.%s is '%.80s': a list such as [512, 512] is expected",
-                        key->section, key->name, text);
+        return ddp_fail(DDP_ERR_CONFIG, "%s.%s is '%.80s': a list such as %s is expected", key->section,
+                        key->name, text, key->choices);
     }
     memcpy(sizes, values, n * sizeof(values[0]));
     *n_p = n;
@@ -247,9 +252,10 @@ bool ddp_config_word(const char *words, size_t i, char *text, size_t size)
 /* `["conv1.*", fc?.bias]`, or the same without brackets or quotes; "[]" is none. */
 static ddp_status_t parse_words(const ddp_key_t *key, const char *text, char *to)
 {
-    char        words[DDP_CONFIG_TEXT_SIZE] = "";
-    size_t      used                        = 0;
-    const char *end                         = text + strlen(text);
+    char              words[DDP_CONFIG_TEXT_SIZE] = "";
+    size_t            used                        = 0;
+    const char *const whole                       = text;
+    const char       *end                         = text + strlen(text);
 
     if (end - text >= 2 && text[0] == '[' && end[-1] == ']') {
         text++;
@@ -270,9 +276,8 @@ static ddp_status_t parse_words(const ddp_key_t *key, const char *text, char *to
         }
         if (length == 0 || (comma != NULL && comma + 1 == end) || used + length + 2 > sizeof(words)) {
             return ddp_fail(DDP_ERR_CONFIG,
-                            "%s.%s is '%.80s': a list such as [\"conv1.*\", \"fc?.bias\"] is "
-                            "expected, of at most %d bytes",
-                            key->section, key->name, text, DDP_CONFIG_TEXT_SIZE - 2);
+                            "%s.%s is '%.80s': a list such as %s is expected, of at most %d bytes",
+                            key->section, key->name, whole, key->choices, DDP_CONFIG_TEXT_SIZE - 2);
         }
         used += (size_t)snprintf(words + used, sizeof(words) - used, "%s%.*s", used > 0 ? "," : "",
                                  (int)length, text);
@@ -378,14 +383,16 @@ static void sizes_text(const ddp_config_t *config, char *text, size_t size)
     }
 }
 
-/* Quoted, since `*` and its like mean something else to YAML. */
+/* Quoted unless a number, since `*` and its like mean something else to YAML. */
 static void words_text(const char *words, char *text, size_t size)
 {
     char   word[DDP_CONFIG_TEXT_SIZE];
     size_t used = (size_t)snprintf(text, size, "[");
 
     for (size_t i = 0; ddp_config_word(words, i, word, sizeof(word)) && used < size; i++) {
-        used += (size_t)snprintf(text + used, size - used, "%s\"%s\"", i > 0 ? ", " : "", word);
+        const char *quote = word[strspn(word, "0123456789")] == '\0' ? "" : "\"";
+
+        used += (size_t)snprintf(text + used, size - used, "%s%s%s%s", i > 0 ? ", " : "", quote, word, quote);
     }
     if (used < size) {
         snprintf(text + used, size - used, "]");

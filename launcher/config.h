@@ -31,6 +31,8 @@
 #define DDP_CONFIG_REDUCTION_AUTO 2
 
 typedef enum ddp_decay { DDP_DECAY_ALL = 0, DDP_DECAY_MATRICES = 1, DDP_DECAY_AUTO = 2 } ddp_decay_t;
+/** DDP: a rank for each device; DP: one process, a thread for each device (dp_compat/data_parallel.h). */
+typedef enum ddp_mode { DDP_MODE_DDP = 0, DDP_MODE_DP = 1 } ddp_mode_t;
 typedef enum ddp_recompute { DDP_RECOMPUTE_NONE = 0, DDP_RECOMPUTE_BLOCKS = 1 } ddp_recompute_t;
 
 typedef struct ddp_config {
@@ -60,6 +62,8 @@ typedef struct ddp_config {
         uint64_t micro_batch; /* 0: not chosen yet */
         uint64_t seed, log_every, eval_every, sample_tokens;
         double   peak_gflops;
+        int      mode; /* ddp_mode_t */
+        bool     trace;
         int      nonfinite;                    /* ddp_nonfinite_t */
         int      recompute;                    /* ddp_recompute_t */
         int      precision;                    /* ddp_precision_t */
@@ -89,6 +93,12 @@ typedef struct ddp_config {
         bool     trace_buckets;
     } ddp;
     struct {
+        char devices[DDP_CONFIG_TEXT_SIZE]; /* "0,1"; "": all; launcher/devices.h reads these texts */
+        int  loss;                          /* ddp_dp_loss_t */
+        char output_device[DDP_CONFIG_TEXT_SIZE];
+        char device_memory[DDP_CONFIG_TEXT_SIZE];
+    } dp;
+    struct {
         uint64_t every_steps, every_epochs, keep;
     } checkpoint;
 } ddp_config_t;
@@ -102,6 +112,7 @@ const char *ddp_config_section(size_t i);  /* "train", static */
 const char *ddp_config_name(size_t i);     /* "batch", static */
 bool        ddp_config_is_list(size_t i);  /* of numbers or words */
 bool        ddp_config_is_words(size_t i); /* a list of any words, which may be empty */
+const char *ddp_config_example(size_t i);  /* of a list, "[512, 512]", static */
 void        ddp_config_value(const ddp_config_t *config, size_t i, char *text, size_t size);
 
 /** @return index of the key, or ddp_config_keys() if there is none. */
@@ -141,8 +152,13 @@ ddp_model_config_t ddp_config_model(const ddp_config_t *config);
 size_t ddp_config_micro_batches(const ddp_config_t *config);
 
 /** DDP_ERR_CONFIG if a rank would have no micro-batch; names the largest rank count and the micro_batch that
- * fits. */
+ * fits. With train.mode dp, if there are several ranks. */
 ddp_status_t ddp_config_check_ranks(const ddp_config_t *config, int ranks) DDP_NODISCARD;
+/** DDP_ERR_CONFIG if one of so many devices (train.mode dp) would have no micro-batch. */
+ddp_status_t ddp_config_check_devices(const ddp_config_t *config, size_t devices) DDP_NODISCARD;
+
+/** Key `i` says where a run is computed and not what: no part of a checkpoint. */
+bool ddp_config_is_place(size_t i);
 
 /** Word `i` of a list of words such as train.freeze. @return false: there are not so many. */
 bool ddp_config_word(const char *words, size_t i, char *text, size_t size);
@@ -152,8 +168,9 @@ bool ddp_config_word(const char *words, size_t i, char *text, size_t size);
 bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size_t size);
 
 /** The configuration as YAML, which ddp_config_load() reads back to the same values. NULL: no memory; the
- * caller frees it. */
-char *ddp_config_dump(const ddp_config_t *config);
+ * caller frees it.
+ * @param [in] with_place  false: without what ddp_config_is_place() */
+char *ddp_config_dump(const ddp_config_t *config, bool with_place);
 
 /** --help-config: every key with default, range, unit and meaning; itself a valid run.yaml. */
 void ddp_config_help(FILE *out);

@@ -25,7 +25,7 @@ typedef struct ddp_key {
     double         min, max;
     bool           below;   /* max itself is not allowed */
     bool           is_auto; /* "auto" may stand for a number: stored as 0 */
-    const char    *choices; /* KEY_CHOICE: "mlp|cnn", in the order of the enum */
+    const char    *choices; /* KEY_CHOICE: "mlp|cnn", in the order of the enum; lists: an example */
     const char    *unit;
     const char    *only; /* "data.kind=tokens|text": has an effect with these only; NULL: always */
     const char    *help;

@@ -29,12 +29,12 @@
     }
 
 /* The table. Choices stand in the order of their enums: nn/model.h, kernels/ops.h, io/dataset.h,
- * io/tokens.h, kernels/optim.h, nn/schedule.h, ddp/reducer.h. */
+ * io/tokens.h, kernels/optim.h, nn/schedule.h, ddp/reducer.h, dp_compat/data_parallel.h. */
 const ddp_key_t ddp_keys[] = {
     CHOICE(model, kind, "cnn", "mlp|cnn|gpt2|resnet", NULL,
            "of pictures: cnn (two 3x3 convolutions and two full layers), mlp (full layers), resnet; of "
            "tokens: gpt2"),
-    {"model", "hidden", KEY_SIZES, AT(model.hidden), "[512, 512]", 1, 65536, false, false, NULL, "",
+    {"model", "hidden", KEY_SIZES, AT(model.hidden), "[512, 512]", 1, 65536, false, false, "[512, 512]", "",
      "model.kind=mlp", "widths of the hidden layers, at most 16"},
     FRACTION(model, dropout, "0", NULL, "share of activations dropped in training"),
     CHOICE(
@@ -114,10 +114,16 @@ const ddp_key_t ddp_keys[] = {
     REAL(train, peak_gflops, "0", 0, 1e9, "GFLOP/s", NULL,
          "of one rank, what mfu in step events is a share of; 0: measured at start, by a matrix product "
          "of train.precision"),
+    CHOICE(
+        train, mode, "ddp", "ddp|dp", NULL,
+        "ddp: a process (rank) for each core, started by mpirun; dp: one process with a thread for each of "
+        "dp.devices, as torch.nn.DataParallel"),
+    {"train", "trace", KEY_BOOL, AT(train.trace), "false", 0, 0, false, false, NULL, "", NULL,
+     "metrics.jsonl gets the timeline of the last step, for every rank or device"},
     CHOICE(train, nonfinite, "stop", "stop|skip", NULL,
            "a loss or gradient that is not finite ends the run, or its step changes nothing"),
-    {"train", "freeze", KEY_WORDS, AT(train.freeze), "[]", 0, 0, false, false, NULL, "", NULL,
-     "parameters that are not trained, by name or pattern, as in [\"conv1.*\"]"},
+    {"train", "freeze", KEY_WORDS, AT(train.freeze), "[]", 0, 0, false, false, "[\"conv1.*\", \"fc?.bias\"]",
+     "", NULL, "parameters that are not trained, by name or pattern, as in [\"conv1.*\"]"},
 
     CHOICE(optimizer, kind, "adamw", "sgd|adamw", NULL, "as in PyTorch"),
     REAL(optimizer, lr, "0.001", 0, 1e6, "", NULL, "learning rate after warm-up"),
@@ -156,6 +162,17 @@ const ddp_key_t ddp_keys[] = {
           "between two checks that all machines hold the same weights; 0: never"),
     {"ddp", "trace_buckets", KEY_BOOL, AT(ddp.trace_buckets), "false", 0, 0, false, false, NULL, "", NULL,
      "step events tell when each bucket of the step was ready, launched and done on rank 0"},
+
+    {"dp", "devices", KEY_WORDS, AT(dp.devices), "[]", 0, 0, false, false, "[0, 1]", "", "train.mode=dp",
+     "ids, the first of which holds parameters and optimizer; a device is a core. []: one for each core"},
+    CHOICE(dp, loss, "outside", "outside|inside|mean", "train.mode=dp",
+           "outside: of the outputs gathered on output_device; inside: on each device, only sums are "
+           "gathered, the same bits; mean: the mean of the devices' means, other gradients where parts are "
+           "uneven"),
+    TEXT(dp, output_device, "auto", "train.mode=dp",
+         "one of devices, where outputs are gathered; auto: the first"),
+    TEXT(dp, device_memory, "\"\"", "train.mode=dp",
+         "what a device may hold: 512M, or a size for some of them, 0:512M,1:256M; empty: no limit"),
 
     COUNT(checkpoint, every_steps, "0", 0, DDP_KEY_MANY, "steps", NULL,
           "between two checkpoints; 0: every_epochs decides"),

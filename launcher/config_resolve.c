@@ -108,6 +108,19 @@ out:
     return status;
 }
 
+/* Means of means are taken over ranks, or over devices. */
+static ddp_status_t check_average(const ddp_config_t *config)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(config->train.mode == DDP_MODE_DDP || config->ddp.average == (int)DDP_AVERAGE_SAMPLES,
+                DDP_ERR_CONFIG,
+                "ddp.average ranks is the mean over ranks, but train.mode dp has one: --set dp.loss=mean "
+                "takes it over devices");
+out:
+    return status;
+}
+
 static ddp_status_t choose_format(ddp_config_t *config)
 {
     ddp_tokens_format_t format = DDP_TOKENS_TEXT;
@@ -165,6 +178,7 @@ ddp_status_t ddp_config_resolve(ddp_config_t *config, bool fashion_mnist_found)
     DDP_TRY(check_model_with_data(config));
     DDP_TRY(check_data(config));
     DDP_TRY(check_precision(config));
+    DDP_TRY(check_average(config));
     DDP_TRY(choose_format(config));
     DDP_TRY(fill_gpt2(config));
     if (config->train.micro_batch == 0) {
@@ -187,30 +201,48 @@ size_t ddp_config_micro_batches(const ddp_config_t *config)
     return (size_t)((config->train.batch + config->train.micro_batch - 1) / config->train.micro_batch);
 }
 
-ddp_status_t ddp_config_check_ranks(const ddp_config_t *config, int ranks)
+/* Each of `workers`, called `noun`, has a micro-batch. */
+static ddp_status_t check_workers(const ddp_config_t *config, size_t workers, const char *noun,
+                                  const char *verb)
 {
     const size_t   parts = ddp_config_micro_batches(config);
     const uint64_t batch = config->train.batch;
     uint64_t       fits;
 
-    if ((size_t)ranks <= parts) {
+    if (workers <= parts) {
         return DDP_OK;
     }
-    if ((uint64_t)ranks > batch) {
+    if (workers > batch) {
         return ddp_fail(DDP_ERR_CONFIG,
-                        "%d ranks, but train.batch %" PRIu64
+                        "%zu %s, but train.batch %" PRIu64
                         " makes %zu micro-batches of train.micro_batch %" PRIu64
-                        ": start at most %zu ranks, or set train.batch to %d or more",
-                        ranks, batch, parts, config->train.micro_batch, parts, ranks);
+                        ": %s at most %zu %s, or set train.batch to %zu or more",
+                        workers, noun, batch, parts, config->train.micro_batch, verb, parts, noun, workers);
     }
-    /* the largest m with ceil(batch / m) >= ranks */
-    for (fits = config->train.micro_batch; (batch + fits - 1) / fits < (uint64_t)ranks; fits--) {
+    /* the largest m with ceil(batch / m) >= workers */
+    for (fits = config->train.micro_batch; (batch + fits - 1) / fits < workers; fits--) {
     }
     return ddp_fail(DDP_ERR_CONFIG,
-                    "%d ranks, but train.batch %" PRIu64
+                    "%zu %s, but train.batch %" PRIu64
                     " makes %zu micro-batches of train.micro_batch %" PRIu64
-                    ": start at most %zu ranks, or --set train.micro_batch=%" PRIu64,
-                    ranks, batch, parts, config->train.micro_batch, parts, fits);
+                    ": %s at most %zu %s, or --set train.micro_batch=%" PRIu64,
+                    workers, noun, batch, parts, config->train.micro_batch, verb, parts, noun, fits);
+}
+
+ddp_status_t ddp_config_check_ranks(const ddp_config_t *config, int ranks)
+{
+    if (config->train.mode == DDP_MODE_DP && ranks > 1) {
+        return ddp_fail(DDP_ERR_CONFIG,
+                        "train.mode dp is one process with a thread for each device, but there are %d ranks: "
+                        "run it without mpirun, or leave out --mode dp",
+                        ranks);
+    }
+    return check_workers(config, (size_t)ranks, "ranks", "start");
+}
+
+ddp_status_t ddp_config_check_devices(const ddp_config_t *config, size_t devices)
+{
+    return check_workers(config, devices, "devices", "use");
 }
 
 ddp_model_config_t ddp_config_model(const ddp_config_t *config)

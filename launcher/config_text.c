@@ -24,6 +24,7 @@ bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size
     char             mine[DDP_CONFIG_TEXT_SIZE];
     char             other[DDP_CONFIG_TEXT_SIZE];
     char             section[32];
+    char             name[32];
     const char      *kinds;
 
     if (key->only == NULL) {
@@ -36,14 +37,24 @@ bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size
         return false;
     }
     snprintf(section, sizeof(section), "%.*s", (int)strcspn(key->only, "."), key->only);
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(strchr(key->only, '.') + 1, "="),
+             strchr(key->only, '.') + 1);
     kinds = strchr(key->only, '=') + 1;
-    ddp_config_value(config, ddp_config_find(section, "kind"), other, sizeof(other));
+    ddp_config_value(config, ddp_config_find(section, name), other, sizeof(other));
     if (is_among(other, kinds)) {
         return false;
     }
-    snprintf(text, size, "%s.%s %s has no effect: it belongs to %s.kind %s, and this run has %s",
-             key->section, key->name, mine, section, kinds, other);
+    snprintf(text, size, "%s.%s %s has no effect: it belongs to %s.%s %s, and this run has %s", key->section,
+             key->name, mine, section, name, kinds, other);
     return true;
+}
+
+bool ddp_config_is_place(size_t i)
+{
+    const ddp_key_t *key = &ddp_keys[i];
+
+    return (strcmp(key->section, "dp") == 0 && strcmp(key->name, "loss") != 0) ||
+           (strcmp(key->section, "train") == 0 && strcmp(key->name, "mode") == 0);
 }
 
 /* A path may hold anything: YAML's double quotes, in which control characters have an escape. */
@@ -60,7 +71,7 @@ static void dump_text(FILE *out, const char *text)
     fputs("\"\n", out);
 }
 
-char *ddp_config_dump(const ddp_config_t *config)
+char *ddp_config_dump(const ddp_config_t *config, bool with_place)
 {
     char       *text    = NULL;
     size_t      size    = 0;
@@ -72,6 +83,9 @@ char *ddp_config_dump(const ddp_config_t *config)
         return NULL;
     }
     for (size_t i = 0; i < ddp_keys_count; i++) {
+        if (!with_place && ddp_config_is_place(i)) {
+            continue;
+        }
         if (strcmp(ddp_keys[i].section, section) != 0) {
             section = ddp_keys[i].section;
             fprintf(out, "%s:\n", section);

@@ -24,8 +24,8 @@ typedef struct document {
 
 /* The schema, built from the table of keys. */
 typedef struct schema {
-    cyaml_schema_field_t fields[MAX_KEYS + 8]; /* keys, section by section, each closed by an empty one */
-    cyaml_schema_field_t sections[9];
+    cyaml_schema_field_t fields[MAX_KEYS + 9]; /* keys, section by section, each closed by an empty one */
+    cyaml_schema_field_t sections[10];
     cyaml_schema_value_t item;
     cyaml_schema_value_t top;
 } schema_t;
@@ -217,9 +217,9 @@ static ddp_status_t explain(const char *text, cyaml_err_t error, report_t *repor
         const size_t i        = ddp_config_find(report->outer, report->field);
         const bool   is_words = i < ddp_config_keys() && ddp_config_is_words(i);
 
-        return ddp_fail(DDP_ERR_CONFIG, "%s.%s: a list %s", report->outer, report->field,
-                        is_words ? "is expected, as in [\"conv1.*\"]"
-                                 : "of at least one is expected, as in [512, 512]");
+        return ddp_fail(DDP_ERR_CONFIG, "%s.%s: a list %sis expected, as in %s", report->outer, report->field,
+                        is_words ? "" : "of at least one ",
+                        i < ddp_config_keys() ? ddp_config_example(i) : "[512, 512]");
     }
     return ddp_fail(DDP_ERR_CONFIG, "%s",
                     report->cause[0] != '\0' ? report->cause : "a key has to be a single word");

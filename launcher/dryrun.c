@@ -87,7 +87,7 @@ static ddp_status_t print_all(const ddp_run_t *run)
     char        *yaml   = NULL;
 
     if (ddp_comm_rank(run->comm) == 0) {
-        yaml = ddp_config_dump(&run->config);
+        yaml = ddp_config_dump(&run->config, true);
         DDP_REQUIRE(yaml != NULL, DDP_ERR_NO_MEMORY, "no memory for the configuration");
         printf("# configuration\n%s", yaml);
         print_run(run);

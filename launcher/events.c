@@ -24,7 +24,7 @@ static void add_text(cJSON *object, const char *name, const char *value)
 /* Two runs with the same digest have the same configuration. */
 static void add_digest(cJSON *event, const ddp_config_t *config)
 {
-    char         *yaml = ddp_config_dump(config);
+    char         *yaml = ddp_config_dump(config, true);
     char          text[33];
     XXH128_hash_t hash;
 
@@ -84,6 +84,7 @@ void ddp_event_start(ddp_run_t *run)
     for (int r = 0; hosts != NULL && r < ddp_comm_size(run->comm); r++) {
         cJSON_AddItemToArray(hosts, cJSON_CreateString(ddp_comm_host(run->comm, r)));
     }
+    add_text(event, "mode", run->config.train.mode == DDP_MODE_DP ? "dp" : "ddp");
     add(event, "ranks", ddp_comm_size(run->comm));
     add(event, "machines", ddp_comm_machines(run->comm));
     add_text(event, "device", "cpu");

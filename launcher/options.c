@@ -10,6 +10,9 @@
 
 typedef enum option_id {
     OPT_SET,
+    OPT_MODE,
+    OPT_DEVICES,
+    OPT_DEVICE_MEMORY,
     OPT_OUT,
     OPT_RESUME,
     OPT_INIT,
@@ -23,10 +26,15 @@ typedef enum option_id {
 } option_id_t;
 
 static const ddp_arg_t option_table[] = {
-    [OPT_SET] = {"--set", "section.key=value", "set one key of the configuration; may be repeated"},
-    [OPT_OUT] = {"--out", "DIR",
-                 "folder of the run; must not exist yet, but for --resume. Default: runs/<model>-<data>, or "
-                 "the next number"},
+    [OPT_SET]           = {"--set", "section.key=value", "set one key of the configuration; may be repeated"},
+    [OPT_MODE]          = {"--mode", "ddp|dp",
+                           "train.mode: a process for each core (the default), or one with a thread for each device"},
+    [OPT_DEVICES]       = {"--devices", "0,1", "dp.devices: with --mode dp, the devices to use"},
+    [OPT_DEVICE_MEMORY] = {"--device-memory", "SIZE",
+                           "dp.device_memory: with --mode dp, what a device may hold, 512M or 0:512M,1:256M"},
+    [OPT_OUT]           = {"--out", "DIR",
+                           "folder of the run; must not exist yet, but for --resume. Default: runs/<model>-<data>, or "
+                                     "the next number"},
     [OPT_RESUME] =
         {"--resume", "auto|FILE",
          "go on from a checkpoint: this file, or the newest whole one of --out, or of the newest run "
@@ -114,6 +122,36 @@ ddp_status_t ddp_options_take_file(ddp_options_t *options, const char *word)
     return DDP_OK;
 }
 
+static ddp_status_t apply(ddp_config_t *config, const char *section, const char *name, const char *option,
+                          const char *text)
+{
+    ddp_status_t status = DDP_OK;
+
+    if (text != NULL) {
+        status = ddp_config_parse(config, ddp_config_find(section, name), text);
+    }
+    if (status != DDP_OK) {
+        ddp_error_prefix("%s", option);
+    }
+    return status;
+}
+
+ddp_status_t ddp_options_apply(const ddp_options_t *options, ddp_config_t *config)
+{
+    ddp_status_t status = DDP_OK;
+    const char  *option = options->devices != NULL ? "--devices" : "--device-memory";
+
+    DDP_TRY(apply(config, "train", "mode", "--mode", options->mode));
+    DDP_TRY(apply(config, "dp", "devices", "--devices", options->devices));
+    DDP_TRY(apply(config, "dp", "device_memory", "--device-memory", options->device_memory));
+    DDP_REQUIRE((options->devices == NULL && options->device_memory == NULL) ||
+                    config->train.mode == DDP_MODE_DP,
+                DDP_ERR_CONFIG,
+                "%s is for --mode dp; with train.mode ddp, mpirun -np says how many cores are used", option);
+out:
+    return status;
+}
+
 static ddp_status_t take_option(void *ctx, size_t index, const char *argument)
 {
     ddp_options_t *options = ctx;
@@ -121,6 +159,15 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *argument)
     switch ((option_id_t)index) {
     case OPT_SET:
         return ddp_options_take_set(options, argument);
+    case OPT_MODE:
+        options->mode = argument;
+        break;
+    case OPT_DEVICES:
+        options->devices = argument;
+        break;
+    case OPT_DEVICE_MEMORY:
+        options->device_memory = argument;
+        break;
     case OPT_OUT:
         if (argument[0] == '\0') {
             return ddp_fail(DDP_ERR_CONFIG, "--out needs the name of a folder");

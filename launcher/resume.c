@@ -191,6 +191,9 @@ static ddp_status_t compare_config(ddp_run_t *run, choice_t *choice)
     DDP_TRY(ddp_config_load_text(&saved, "the checkpoint's configuration",
                                  ddp_checkpoint_state(run->checkpoints.opened)->config));
     for (size_t i = 0; i < ddp_config_keys(); i++) {
+        if (ddp_config_is_place(i)) {
+            continue;
+        }
         ddp_config_value(&saved, i, was, sizeof(was));
         ddp_config_value(config, i, is, sizeof(is));
         if (strcmp(was, is) == 0) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "launcher/cores.h"
 
 ddp_status_t ddp_run_shared(const ddp_run_t *run, const char *label, size_t bytes, void **memory_p)
 {
@@ -211,6 +212,9 @@ ddp_status_t ddp_run_join(ddp_run_t *run, ddp_status_t early)
     early = early != DDP_OK ? ddp_fail(early, "%s", early_line)
                             : ddp_launch_check(&run->launch, ddp_comm_size(run->comm));
     DDP_TRY(ddp_comm_agree(run->comm, early));
+    if (strcmp(run->options->command, "train") != 0) {
+        run->config.train.mode = DDP_MODE_DDP; /* what else there is works with ranks */
+    }
     run->is_data_chosen = run->config.data.kind == DDP_CONFIG_DATA_AUTO;
     DDP_TRY(ddp_comm_agree(run->comm,
                            ddp_config_resolve(&run->config, ddp_dataset_fashion_mnist_exists(NULL) != 0)));
@@ -251,11 +255,24 @@ out:
     return status;
 }
 
+static ddp_status_t choose_devices(ddp_run_t *run)
+{
+    ddp_status_t status = DDP_OK;
+
+    if (run->config.train.mode == DDP_MODE_DP) {
+        DDP_TRY(ddp_devices_resolve(&run->config, (size_t)ddp_cores_available(), &run->devices));
+        DDP_REQUIRE(run->devices.n == 0, DDP_ERR_CONFIG, "train.mode dp is not there yet");
+    }
+out:
+    return status;
+}
+
 ddp_status_t ddp_run_prepare(ddp_run_t *run)
 {
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(ddp_config_check_ranks(&run->config, ddp_comm_size(run->comm)));
+    DDP_TRY(choose_devices(run));
     say_choices(run);
     DDP_TRY(agree_isa(run));
 

@@ -19,6 +19,7 @@
 #include "kernels/device.h"
 #include "launcher/checkpoints.h"
 #include "launcher/config.h"
+#include "launcher/devices.h"
 #include "launcher/launch.h"
 #include "launcher/memory.h"
 #include "launcher/options.h"
@@ -82,6 +83,7 @@ typedef struct ddp_run {
     int             watchdog_ms;
     bool            is_training;
     bool            is_data_chosen; /* data.kind was auto */
+    ddp_devices_t   devices;        /* of train.mode dp */
 
     ddp_comm_t     *comm;   /* owned, as all that follows */
     _Atomic int    *spoken; /* in shared memory of the machine: somebody has said why the run ends */

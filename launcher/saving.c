@@ -84,7 +84,7 @@ static ddp_status_t save(ddp_run_t *run, uint64_t done, bool is_best)
     const ddp_batch_range_t    next    = ddp_run_batch(run, done);
     const ddp_optim_config_t   optim   = ddp_run_reducer_params(run).optim;
     const bool                 is_mine = ddp_comm_rank(run->comm) == 0;
-    char                      *yaml    = is_mine ? ddp_config_dump(&run->config) : NULL;
+    char                      *yaml    = is_mine ? ddp_config_dump(&run->config, false) : NULL;
     char                       data[DDP_DATA_TEXT_SIZE];
     char                       kind[16];
     const ddp_training_state_t state = {

@@ -73,7 +73,7 @@ static ddp_status_t create_folder(ddp_run_t *run)
         return DDP_OK;
     }
     ddp_run_base(run, base, sizeof(base));
-    yaml = ddp_config_dump(&run->config);
+    yaml = ddp_config_dump(&run->config, true);
     DDP_REQUIRE(yaml != NULL, DDP_ERR_NO_MEMORY, "no memory for config.yaml");
     if (!is_here) {
         DDP_TRY(ddp_run_folder_create(run->options->out, base, run->folder, sizeof(run->folder)));

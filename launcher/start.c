@@ -28,6 +28,7 @@ static ddp_status_t read_config(const ddp_options_t *options, ddp_config_t *conf
     for (size_t i = 0; i < options->n_sets; i++) {
         DDP_TRY(ddp_config_set(config, options->set[i]));
     }
+    DDP_TRY(ddp_options_apply(options, config));
 out:
     return status;
 }

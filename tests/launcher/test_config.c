@@ -46,6 +46,17 @@ static void get(const ddp_config_t *config, const char *section, const char *nam
     ddp_config_value(config, i, value, 64);
 }
 
+static void resolve(ddp_config_t *config, const char *const *sets)
+{
+    ddp_config_defaults(config);
+    for (; *sets != NULL; sets++) {
+        ddp_assert_ok(ddp_config_set(config, *sets));
+    }
+    ddp_assert_ok(ddp_config_resolve(config, true));
+}
+
+#define RESOLVE(config, ...) resolve(config, (const char *const[]){__VA_ARGS__, NULL})
+
 START_TEST(the_text_of_help_config_is_a_file_with_all_defaults)
 {
     char        *text = NULL;
@@ -127,12 +138,37 @@ START_TEST(a_dump_reads_back_to_the_same_values)
     ddp_assert_ok(ddp_config_set(&config, "data.path=it's: # {\"odd\"}\\\n\t\x1b"));
     ddp_assert_ok(ddp_config_set(&config, "schedule.kind=wsd"));
     ddp_assert_ok(ddp_config_set(&config, "train.freeze=*.bias,h.[0-5].*"));
+    ddp_assert_ok(ddp_config_set(&config, "dp.devices=3,0"));
+    ddp_assert_ok(ddp_config_set(&config, "dp.device_memory=0:1G,3:512M"));
     ddp_assert_ok(ddp_config_resolve(&config, true));
-    text = ddp_config_dump(&config);
+    text = ddp_config_dump(&config, true);
     ck_assert_ptr_nonnull(text);
     ddp_assert_ok(load(&again, text));
     again.model.hidden[1] = config.model.hidden[1]; /* left over from the default, not counted */
     ck_assert(memcmp(&config, &again, sizeof(config)) == 0);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_dump_without_the_place_says_only_what_is_computed)
+{
+    ddp_config_t config;
+    ddp_config_t other;
+    char        *text;
+    char        *same;
+
+    RESOLVE(&config, "model.kind=mlp");
+    RESOLVE(&other, "model.kind=mlp", "train.mode=dp", "dp.devices=1,0", "dp.device_memory=1G",
+            "dp.output_device=1");
+    text = ddp_config_dump(&config, false);
+    same = ddp_config_dump(&other, false);
+    ck_assert_str_eq(text, same);
+    ck_assert_ptr_nonnull(strstr(text, "\n  loss: outside\n"));
+    ck_assert_ptr_null(strstr(text, "devices"));
+    free(text);
+    free(same);
+    text = ddp_config_dump(&other, true);
+    ck_assert_ptr_nonnull(strstr(text, "\n  devices: [1, 0]\n"));
     free(text);
 }
 END_TEST
@@ -153,8 +189,9 @@ END_TEST
 /* Any word will do for these. */
 static bool is_text_key(const char *name)
 {
-    static const char *const names[] = {"path",        "test_path", "images",      "labels", "test_images",
-                                        "test_labels", "tokens",    "test_tokens", "freeze"};
+    static const char *const names[] = {"path",        "test_path",     "images",        "labels",
+                                        "test_images", "test_labels",   "tokens",        "test_tokens",
+                                        "freeze",      "output_device", "device_memory", "devices"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
@@ -309,17 +346,6 @@ START_TEST(what_is_left_open_is_chosen_without_the_ranks)
 }
 END_TEST
 
-static void resolve(ddp_config_t *config, const char *const *sets)
-{
-    ddp_config_defaults(config);
-    for (; *sets != NULL; sets++) {
-        ddp_assert_ok(ddp_config_set(config, *sets));
-    }
-    ddp_assert_ok(ddp_config_resolve(config, true));
-}
-
-#define RESOLVE(config, ...) resolve(config, (const char *const[]){__VA_ARGS__, NULL})
-
 START_TEST(a_gpt2_takes_from_its_preset_what_is_not_stated)
 {
     ddp_config_t config;
@@ -375,6 +401,26 @@ START_TEST(a_list_of_words_may_hold_anything_but_a_comma)
     refuse("train: {freeze: a}\n", ":1:17: ", "train.freeze: a list is expected, as in");
     refuse("train: {freeze: [a, \"b,c\"]}\n", ":1:17: ", "train.freeze holds 'b,c'");
     refuse("train: {freeze: [a, \"\"]}\n", ":1:17: ", "train.freeze holds ''");
+}
+END_TEST
+
+START_TEST(dp_is_one_process)
+{
+    ddp_config_t config;
+    char         line[256];
+
+    RESOLVE(&config, "train.mode=dp");
+    ddp_assert_ok(ddp_config_check_ranks(&config, 1));
+    ddp_assert_fails(ddp_config_check_ranks(&config, 2), DDP_ERR_CONFIG,
+                     "there are 2 ranks: run it without mpirun, or leave out --mode dp");
+    ddp_assert_ok(ddp_config_set(&config, "ddp.average=ranks"));
+    ddp_assert_fails(ddp_config_resolve(&config, true), DDP_ERR_CONFIG, "--set dp.loss=mean");
+    RESOLVE(&config, "dp.loss=inside");
+    ck_assert(ddp_config_no_effect(&config, ddp_config_find("dp", "loss"), line, sizeof(line)));
+    ck_assert_str_eq(line, "dp.loss inside has no effect: it belongs to train.mode dp, and this run has ddp");
+    ddp_assert_ok(load(&config, "dp: {devices: [2, 0]}\n"));
+    ck_assert_str_eq(config.dp.devices, "2,0");
+    refuse("dp: {devices: 2}\n", ":1:15: ", "dp.devices: a list is expected, as in [0, 1]");
 }
 END_TEST
 
@@ -437,6 +483,7 @@ int main(void)
     tcase_add_test(tcase, defaults_are_those_of_the_design);
     tcase_add_test(tcase, a_file_changes_the_keys_it_has_and_no_others);
     tcase_add_test(tcase, a_dump_reads_back_to_the_same_values);
+    tcase_add_test(tcase, a_dump_without_the_place_says_only_what_is_computed);
     tcase_add_test(tcase, unknown_keys_are_named_with_line_column_and_the_nearest_key);
     tcase_add_test(tcase, every_key_refuses_a_value_of_another_type_and_names_the_place);
     tcase_add_test(tcase, values_out_of_range_are_named_with_the_range);
@@ -445,6 +492,7 @@ int main(void)
     tcase_add_test(tcase, what_is_left_open_is_chosen_without_the_ranks);
     tcase_add_test(tcase, a_gpt2_takes_from_its_preset_what_is_not_stated);
     tcase_add_test(tcase, a_list_of_words_may_hold_anything_but_a_comma);
+    tcase_add_test(tcase, dp_is_one_process);
     tcase_add_test(tcase, too_many_ranks_are_told_what_fits);
     tcase_add_test(tcase, a_key_of_another_kind_is_said_to_have_no_effect);
     suite_add_tcase(suite, tcase);

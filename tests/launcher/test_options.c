@@ -66,6 +66,36 @@ START_TEST(mistakes_are_named_with_what_was_meant)
 }
 END_TEST
 
+static ddp_status_t apply(ddp_config_t *config, char *a, char *b, char *c, char *d, char *e)
+{
+    ddp_options_t options;
+
+    ddp_assert_ok(parse(&options, a, b, c, d, e));
+    ddp_config_defaults(config);
+    return ddp_options_apply(&options, config);
+}
+
+START_TEST(mode_and_devices_are_short_for_set)
+{
+    ddp_config_t config;
+
+    ddp_assert_ok(apply(&config, "--mode=dp", "--devices=1,0", "--device-memory", "0:512M,1:256M", NULL));
+    ck_assert_int_eq(config.train.mode, DDP_MODE_DP);
+    ck_assert_str_eq(config.dp.devices, "1,0");
+    ck_assert_str_eq(config.dp.device_memory, "0:512M,1:256M");
+    ddp_assert_ok(apply(&config, "--mode", "ddp", NULL, NULL, NULL));
+    ck_assert_int_eq(config.train.mode, DDP_MODE_DDP);
+    ddp_assert_fails(apply(&config, "--mode=fsdp", NULL, NULL, NULL, NULL), DDP_ERR_CONFIG,
+                     "--mode: train.mode is 'fsdp': allowed are ddp, dp");
+    ddp_assert_fails(apply(&config, "--mode=dp", "--devices=0,,1", NULL, NULL, NULL), DDP_ERR_CONFIG,
+                     "--devices: dp.devices is '0,,1': a list such as [0, 1] is expected");
+    ddp_assert_fails(apply(&config, "--devices=0,1", NULL, NULL, NULL, NULL), DDP_ERR_CONFIG,
+                     "--devices is for --mode dp");
+    ddp_assert_fails(apply(&config, "--mode=ddp", "--device-memory=1G", NULL, NULL, NULL), DDP_ERR_CONFIG,
+                     "--device-memory is for --mode dp");
+}
+END_TEST
+
 START_TEST(the_nearest_name_is_near)
 {
     static const char *const names[] = {"train", "optimizer", "lr"};
@@ -86,6 +116,7 @@ int main(void)
     tcase_add_test(tcase, no_argument_means_train_with_defaults);
     tcase_add_test(tcase, words_and_options_come_in_any_order);
     tcase_add_test(tcase, mistakes_are_named_with_what_was_meant);
+    tcase_add_test(tcase, mode_and_devices_are_short_for_set);
     tcase_add_test(tcase, the_nearest_name_is_near);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
