@@ -41,8 +41,9 @@ static void say_help(FILE *out)
     ddp_args_help(inspect_table, N_INSPECT, out);
     fputs(
         "\n"
-        "Two files: exit status 0 if they are equal bit for bit, 1 if not. Moments are compared if both have "
-        "some.\n",
+        "Two files: exit status 0 if they are equal bit for bit, 1 if they differ, 2 if one cannot be read. "
+        "Moments are\n"
+        "compared if both have some. One file: 0, or 1 if it cannot be read.\n",
         out);
 }
 
@@ -281,7 +282,7 @@ out:
     return status;
 }
 
-/* @param [out] code_p  0: equal */
+/* @param [out] code_p  0: equal; 1: not */
 static ddp_status_t say_difference(const inspect_t *inspect, ddp_weights_t *a, int *code_p)
 {
     ddp_status_t             status = DDP_OK;
@@ -343,7 +344,8 @@ int ddp_inspect_command(int argc, char **argv)
     inspect_t             inspect = {.n = 0};
     const ddp_args_sink_t sink    = {.ctx = &inspect, .option = take_option, .word = take_word};
     ddp_status_t          status;
-    int                   code = 2;
+    const int             trouble = 2; /* of usage, and of two files, as diff(1) has it */
+    int                   code    = trouble;
 
     status = ddp_args_parse(inspect_table, N_INSPECT, "ddptrain inspect", argc, argv, &sink);
     if (status == DDP_OK && inspect.help) {
@@ -352,9 +354,8 @@ int ddp_inspect_command(int argc, char **argv)
     }
     status = status == DDP_OK ? check(&inspect) : status;
     if (status == DDP_OK) {
-        code   = EXIT_FAILURE;
         status = work(&inspect, &code);
-        code   = status == DDP_OK ? code : EXIT_FAILURE;
+        code   = status == DDP_OK ? code : inspect.n == 2 ? trouble : EXIT_FAILURE;
     }
     if (status != DDP_OK && ddp_launch_read().is_first) {
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());

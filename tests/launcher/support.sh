@@ -49,6 +49,21 @@ says()
     fi
 }
 
+# tells STATUS TEXT COMMAND...: the exit status, TEXT on stdout or stderr, and at most one line of ddptrain where it fails.
+tells()
+{
+    status=$1
+    text=$2
+    shift 2
+    run "$status" "$@"
+    cat out err >both
+    grep -q -F -e "$text" both || { fail "'$text' expected: $*"; cat both; }
+    if [ "$status" -ne 0 ] && [ "$(grep -c '^ddptrain' err)" -gt 1 ]; then
+        fail "more than one line: $*"
+        cat err
+    fi
+}
+
 holds()
 {
     grep -q -e "$2" "$1" || { fail "'$2' is not in $1:"; cat "$1"; }
