@@ -1,6 +1,8 @@
-/* An HDF5 file of others, in the child process: hard links, contiguous floats and nothing else. What is
- * refused here is what such files are abused for: links and external storage that name other files, virtual
- * data sets, filters. The numbers themselves are read by the parent, without HDF5. */
+/* An HDF5 file of others, in the process that parses it: hard links, floats and nothing else. What is refused
+ * here is what such files are abused for: links and external storage that name other files, virtual data
+ * sets, filters that must be loaded. Numbers that lie in the file as they are, the other process reads
+ * without HDF5. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,22 +15,24 @@
 
 typedef struct walk {
     const char *path;
-    int         fd;
+    uint64_t    from; /* the first tensor that is sent; DDP_FOREIGN_LIST: none, all are told of */
     int         depth;
-    size_t      n;
+    uint64_t    n;
     char        prefix[DDP_WEIGHTS_NAME_SIZE]; /* "group.group." */
 } walk_t;
 
-static ddp_status_t tell(const walk_t *walk, const ddp_foreign_record_t *record)
+ddp_status_t ddp_foreign_put(const void *data, size_t bytes)
 {
-    const char *from  = (const char *)record;
-    size_t      bytes = sizeof(*record);
+    const char *from = data;
 
     while (bytes > 0) {
-        const ssize_t n = write(walk->fd, from, bytes);
+        const ssize_t n = write(DDP_FOREIGN_FD, from, bytes);
 
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
         if (n <= 0) {
-            return ddp_fail(DDP_ERR_IO, "'%s': the parent is gone", walk->path);
+            return ddp_fail(DDP_ERR_IO, "nobody reads");
         }
         from += n;
         bytes -= (size_t)n;
@@ -63,6 +67,23 @@ static ddp_weights_type_t type_of(hid_t type)
     return H5Tequal(type, known) > 0 ? by_size[size] : DDP_WEIGHTS_OTHER;
 }
 
+/* Where its numbers are: at a place, or packed. */
+static ddp_status_t find_bytes(const walk_t *walk, hid_t array, hid_t layout, ddp_foreign_record_t *record)
+{
+    ddp_status_t status = DDP_OK;
+    haddr_t      at;
+
+    if (H5Pget_layout(layout) != H5D_CONTIGUOUS) {
+        record->is_packed = 1;
+        return ddp_foreign_check_packed(array, layout, record, walk->path);
+    }
+    at = H5Dget_offset(array);
+    DDP_REQUIRE(at != HADDR_UNDEF, DDP_ERR_FORMAT, "'%s': '%s' has no data", walk->path, record->text);
+    record->at = at;
+out:
+    return status;
+}
+
 /* Shape and place of a data set of floats. */
 static ddp_status_t describe(const walk_t *walk, hid_t array, hid_t space, hid_t layout,
                              ddp_foreign_record_t *record)
@@ -70,7 +91,6 @@ static ddp_status_t describe(const walk_t *walk, hid_t array, hid_t space, hid_t
     ddp_status_t status = DDP_OK;
     const int    ndim   = H5Sget_simple_extent_ndims(space);
     hsize_t      dims[H5S_MAX_RANK];
-    haddr_t      at;
 
     DDP_REQUIRE(ndim >= 0 && ndim <= DDP_MAX_DIMS, DDP_ERR_FORMAT,
                 "'%s': '%s' has %d dimensions, at most %d are taken", walk->path, record->text, ndim,
@@ -80,17 +100,15 @@ static ddp_status_t describe(const walk_t *walk, hid_t array, hid_t space, hid_t
                 DDP_ERR_FORMAT, "'%s': '%s' has no elements", walk->path, record->text);
     DDP_REQUIRE(H5Pget_layout(layout) != H5D_VIRTUAL && H5Pget_external_count(layout) == 0, DDP_ERR_FORMAT,
                 "'%s': '%s' lies in another file: refused", walk->path, record->text);
-    DDP_REQUIRE(H5Pget_layout(layout) == H5D_CONTIGUOUS, DDP_ERR_FORMAT,
-                "'%s': '%s' is in chunks; h5repack -f NONE -l CONTI OLD NEW makes a file that can be read",
-                walk->path, record->text);
-    at = H5Dget_offset(array);
-    DDP_REQUIRE(at != HADDR_UNDEF, DDP_ERR_FORMAT, "'%s': '%s' has no data", walk->path, record->text);
     record->ndim  = (uint32_t)ndim;
-    record->at    = at;
-    record->bytes = H5Dget_storage_size(array);
+    record->bytes = ddp_weights_type_bytes((ddp_weights_type_t)record->type);
     for (int d = 0; d < ndim; d++) {
+        DDP_REQUIRE(dims[d] > 0 && dims[d] <= (uint64_t)INT64_MAX / record->bytes, DDP_ERR_FORMAT,
+                    "'%s': '%s' has no elements, or more than can be", walk->path, record->text);
         record->shape[d] = dims[d];
+        record->bytes *= dims[d];
     }
+    DDP_TRY(find_bytes(walk, array, layout, record));
 out:
     return status;
 }
@@ -116,9 +134,15 @@ static ddp_status_t take_array(walk_t *walk, hid_t group, const char *name, ddp_
     if (record->type != DDP_WEIGHTS_OTHER) {
         DDP_TRY(describe(walk, array, space, layout, record));
     }
-    DDP_REQUIRE(walk->n++ < DDP_FOREIGN_TENSORS, DDP_ERR_FORMAT, "'%s': more than %d data sets", walk->path,
+    record->index = walk->n++;
+    DDP_REQUIRE(walk->n <= DDP_FOREIGN_TENSORS, DDP_ERR_FORMAT, "'%s': more than %d data sets", walk->path,
                 DDP_FOREIGN_TENSORS);
-    DDP_TRY(tell(walk, record));
+    if (walk->from == DDP_FOREIGN_LIST) {
+        DDP_TRY(ddp_foreign_put(record, sizeof(*record)));
+    } else if (record->index >= walk->from && record->is_packed != 0) {
+        DDP_TRY(ddp_foreign_put(record, sizeof(*record)));
+        DDP_TRY(ddp_foreign_send(array, layout, record, walk->path));
+    }
 out:
     (void)H5Tclose(type);
     (void)H5Sclose(space);
@@ -132,7 +156,7 @@ static ddp_status_t take_group(walk_t *walk, hid_t group, const char *name);
 static ddp_status_t take_link(walk_t *walk, hid_t group, const char *name, const H5L_info_t *link)
 {
     ddp_status_t         status = DDP_OK;
-    ddp_foreign_record_t record = {.what = DDP_FOREIGN_TENSOR};
+    ddp_foreign_record_t record = {.magic = DDP_FOREIGN_MAGIC, .what = DDP_FOREIGN_TENSOR};
     H5O_info_t           info;
     int                  length;
 
@@ -212,21 +236,21 @@ static ddp_status_t take_file(walk_t *walk, hid_t file)
     return status;
 }
 
-void ddp_foreign_list(const char *path, int fd)
+void ddp_foreign_tell(const char *path, uint64_t from)
 {
-    walk_t               walk   = {.path = path, .fd = fd};
-    ddp_foreign_record_t record = {.what = DDP_FOREIGN_END};
+    walk_t               walk   = {.path = path, .from = from};
+    ddp_foreign_record_t record = {.magic = DDP_FOREIGN_MAGIC, .what = DDP_FOREIGN_END};
     ddp_status_t         status = DDP_OK;
     hid_t                file   = -1;
 
     ddp_h5_quiet();
+    (void)H5PLset_loading_state(0); /* no plugins */
     DDP_TRY(ddp_h5_open(path, &file));
     DDP_TRY(take_file(&walk, file));
 out:
     if (status != DDP_OK) {
-        record.what   = DDP_FOREIGN_FAILED;
-        record.status = (uint32_t)-status;
+        record.what = DDP_FOREIGN_FAILED;
         snprintf(record.text, sizeof(record.text), "%s", ddp_error_line());
     }
-    ddp_ignore(tell(&walk, &record), "the parent sees that nothing came");
+    ddp_ignore(ddp_foreign_put(&record, sizeof(record)), "the parent sees that nothing came");
 }

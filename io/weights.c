@@ -233,7 +233,7 @@ static bool ends_with_safetensors(const char *path)
     return ddp_weights_kind_of_ending(path, &kind) && kind == DDP_WEIGHTS_SAFETENSORS;
 }
 
-static ddp_status_t read_kind(ddp_weights_t *w, bool unverified)
+static ddp_status_t read_kind(ddp_weights_t *w, const ddp_weights_params_t *params)
 {
     ddp_status_t status    = DDP_OK;
     bool         is_hdf5   = false;
@@ -243,7 +243,7 @@ static ddp_status_t read_kind(ddp_weights_t *w, bool unverified)
         ddp_read_at(w->path, w->fd, start, w->bytes < sizeof(start) ? (size_t)w->bytes : sizeof(start), 0));
     if (strncmp(start, OUR_MAGIC, sizeof(OUR_MAGIC) - 1) == 0) {
         status = read_checkpoint(w);
-        if (status != DDP_ERR_FORMAT || !unverified) {
+        if (status != DDP_ERR_FORMAT || !params->unverified) {
             goto out;
         }
         ddp_checkpoint_close(&w->checkpoint);
@@ -252,7 +252,7 @@ static ddp_status_t read_kind(ddp_weights_t *w, bool unverified)
     DDP_TRY(find_hdf5(w, &is_hdf5));
     if (is_hdf5) {
         w->kind = DDP_WEIGHTS_HDF5;
-        DDP_TRY(ddp_foreign_read(w));
+        DDP_TRY(ddp_foreign_read(w, params));
     } else if (memcmp(start, "PK\003\004", 4) == 0 || memcmp(start, "PK\005\006", 4) == 0) {
         w->kind = DDP_WEIGHTS_NPZ;
         DDP_TRY(ddp_npz_read(w));
@@ -268,7 +268,7 @@ out:
     return status;
 }
 
-ddp_status_t ddp_weights_open(const char *path, bool unverified, ddp_weights_t **weights_p)
+ddp_status_t ddp_weights_open(const char *path, const ddp_weights_params_t *params, ddp_weights_t **weights_p)
 {
     ddp_status_t   status = DDP_OK;
     ddp_weights_t *w      = calloc(1, sizeof(*w));
@@ -276,6 +276,8 @@ ddp_status_t ddp_weights_open(const char *path, bool unverified, ddp_weights_t *
 
     DDP_REQUIRE(w != NULL, DDP_ERR_NO_MEMORY, "no memory for '%s'", path);
     w->fd = -1;
+    DDP_REQUIRE(params->struct_size == sizeof(*params), DDP_ERR_INVALID_ARG,
+                "weights: parameters not made with DDP_WEIGHTS_PARAMS_INIT");
     DDP_REQUIRE(strlen(path) < sizeof(w->path), DDP_ERR_IO, "'%.80s...': path too long", path);
     memcpy(w->path, path, strlen(path) + 1);
     w->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* O_NONBLOCK: a pipe without a writer */
@@ -284,7 +286,7 @@ ddp_status_t ddp_weights_open(const char *path, bool unverified, ddp_weights_t *
     }
     DDP_REQUIRE(S_ISREG(file.st_mode), DDP_ERR_IO, "'%s': not a regular file", path);
     w->bytes = (uint64_t)file.st_size;
-    DDP_TRY(read_kind(w, unverified));
+    DDP_TRY(read_kind(w, params));
     *weights_p = w;
     w          = NULL;
 out:
@@ -305,6 +307,7 @@ void ddp_weights_close(ddp_weights_t **weights_p)
     free(w->tensors);
     ddp_checkpoint_close(&w->checkpoint);
     ddp_npz_close(&w->npz);
+    ddp_foreign_close(&w->foreign);
     if (w->fd >= 0) {
         (void)close(w->fd);
     }

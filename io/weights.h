@@ -3,7 +3,7 @@
  * files of others. One process; no MPI.
  *
  * Nothing in a file is believed: names, types, shapes and places are checked against the file's length before
- * any use, and HDF5 of others is read by a child process with limits of time and memory.
+ * any use, and HDF5 of others is parsed by another process, with limits of time and memory.
  * Thread: the owner of the object.
  */
 #ifndef DDP_WEIGHTS_H_
@@ -37,6 +37,7 @@ typedef struct ddp_weights_tensor {
     int                array; /* DDP_CHECKPOINT_VALUES; in a checkpoint 0, 1: moments, whose names begin with
                                  "optimizer.<slot>." */
     uint64_t at;              /* of io: where it lies */
+    bool     is_packed;       /* of io */
 } ddp_weights_tensor_t;
 
 typedef struct ddp_weights ddp_weights_t;
@@ -48,13 +49,37 @@ DDP_API const char *ddp_weights_kind_name(ddp_weights_kind_t kind);
  * none of them */
 DDP_API bool ddp_weights_kind_of_ending(const char *path, ddp_weights_kind_t *kind_p);
 
+/** How a file is opened. */
+typedef struct ddp_weights_params {
+    size_t struct_size;
+    bool   unverified; /* a checkpoint that does not verify is read as an HDF5 file of others */
+    const char
+        *reader;   /* borrowed: a program that is started to parse HDF5 of others, whose main() begins with
+                      ddp_weights_reader(); "/proc/self/exe" is this one. NULL: such files are refused */
+    int timeout_s; /* the most that is waited for it; a second more for each 10 MB that it unpacks */
+} ddp_weights_params_t;
+#define DDP_WEIGHTS_PARAMS_INIT                                                                              \
+    {                                                                                                        \
+        .struct_size = sizeof(ddp_weights_params_t), .timeout_s = 20                                         \
+    }
+
 /**
  * Open a file of any kind, told by its content. Blocking; a checkpoint is verified, which reads all of it.
- * @param [in] unverified  true: a checkpoint that does not verify is read as an HDF5 file of others
- * @return DDP_ERR_IO; DDP_ERR_FORMAT: no such file, damaged, or hostile: path, place and cause in one line
+ * @return DDP_ERR_IO; DDP_ERR_FORMAT: no such file, damaged, or hostile: path, place and cause in one line;
+ * DDP_ERR_SYSTEM: the reader cannot be started; DDP_ERR_UNSUPPORTED: HDF5 of others, and no reader
  */
-DDP_API ddp_status_t ddp_weights_open(const char *path, bool unverified,
+DDP_API ddp_status_t ddp_weights_open(const char *path, const ddp_weights_params_t *params,
                                       ddp_weights_t **weights_p) DDP_NODISCARD;
+
+/**
+ * The first call of main() in a program that is a `reader`. It parses a file for the process that started
+ * this one, if that is what it was started for: with limits of memory (512 MiB beyond its own) and processor
+ * time, without a core file, and able to write to nothing but a pipe.
+ * @param [out] code_p  exit status, if true
+ * @return false: main() goes on; true: it returns *code_p
+ */
+DDP_API bool ddp_weights_reader(int argc, char **argv, int *code_p);
+
 /** Accepts NULL. */
 DDP_API void ddp_weights_close(ddp_weights_t **weights_p);
 

@@ -11,7 +11,8 @@
 /** Elements that are read and written at a time. */
 #define DDP_WEIGHTS_CHUNK ((size_t)1 << 16)
 
-typedef struct ddp_npz ddp_npz_t;
+typedef struct ddp_npz     ddp_npz_t;
+typedef struct ddp_foreign ddp_foreign_t;
 
 struct ddp_weights {
     char                  path[DDP_SOURCE_PATH_SIZE];
@@ -22,6 +23,7 @@ struct ddp_weights {
     size_t                n, room;
     ddp_checkpoint_t     *checkpoint; /* owned; NULL unless CHECKPOINT */
     ddp_npz_t            *npz;        /* owned; NULL unless NPZ */
+    ddp_foreign_t        *foreign;    /* owned; NULL unless HDF5 */
 };
 
 /** Bytes of an element; 0 for OTHER. */
@@ -44,13 +46,16 @@ ddp_status_t ddp_weights_check_names(const ddp_weights_t *weights) DDP_NODISCARD
 /** Readers: fill `weights` of an open file. */
 ddp_status_t ddp_safetensors_read(ddp_weights_t *weights) DDP_NODISCARD;
 ddp_status_t ddp_npz_read(ddp_weights_t *weights) DDP_NODISCARD;
-ddp_status_t ddp_foreign_read(ddp_weights_t *weights) DDP_NODISCARD;
+ddp_status_t ddp_foreign_read(ddp_weights_t *weights, const ddp_weights_params_t *params) DDP_NODISCARD;
 
 /** The next `count` elements as stored, [first, first + count) of a tensor: front to back without reading
  * twice. @param [out] to  [count * type's bytes] */
 ddp_status_t ddp_npz_get(ddp_weights_t *weights, size_t tensor, size_t first, size_t count,
                          void *to) DDP_NODISCARD;
 void         ddp_npz_close(ddp_npz_t **npz_p);
+ddp_status_t ddp_foreign_get(ddp_weights_t *weights, size_t tensor, size_t first, size_t count,
+                             void *to) DDP_NODISCARD;
+void         ddp_foreign_close(ddp_foreign_t **foreign_p);
 
 /** Writers: what goes into the file is `chosen`, [n], indices of tensors, in that order; all are floats. */
 typedef struct ddp_weights_choice {

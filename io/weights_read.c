@@ -65,6 +65,9 @@ static ddp_status_t get(ddp_weights_t *w, size_t tensor, size_t first, size_t co
     if (w->npz != NULL) {
         return ddp_npz_get(w, tensor, first, count, to);
     }
+    if (t->is_packed) {
+        return ddp_foreign_get(w, tensor, first, count, to);
+    }
     return ddp_read_at(w->path, w->fd, to, count * width, t->at + first * width);
 }
 

@@ -11,16 +11,19 @@ static void say(void *ctx, const char *line)
 
 ddp_status_t ddp_convert_weights(const char *in, const char *out, bool all, bool unverified)
 {
-    ddp_status_t       status  = DDP_OK;
-    ddp_weights_t     *weights = NULL;
-    ddp_weights_kind_t kind    = DDP_WEIGHTS_CHECKPOINT;
-    uint64_t           n       = 0;
+    ddp_status_t         status  = DDP_OK;
+    ddp_weights_params_t params  = DDP_WEIGHTS_PARAMS_INIT;
+    ddp_weights_t       *weights = NULL;
+    ddp_weights_kind_t   kind    = DDP_WEIGHTS_CHECKPOINT;
+    uint64_t             n       = 0;
 
     DDP_REQUIRE(ddp_weights_kind_of_ending(out, &kind), DDP_ERR_CONFIG,
                 "'%s': its ending tells no kind of file: .h5, .safetensors or .npz", out);
     DDP_REQUIRE(!all || kind != DDP_WEIGHTS_CHECKPOINT, DDP_ERR_CONFIG,
                 "--all is for .safetensors and .npz: what is made of them is weights alone");
-    DDP_TRY(ddp_weights_open(in, unverified, &weights));
+    params.unverified = unverified;
+    params.reader     = "/proc/self/exe";
+    DDP_TRY(ddp_weights_open(in, &params, &weights));
     DDP_TRY(ddp_weights_adopt(weights, say, (void *)(uintptr_t)in)); /* say() only reads it */
     DDP_TRY(ddp_weights_write(weights, out, kind, all, "ddptrain " DDP_VERSION));
     for (size_t i = 0; i < ddp_weights_count(weights); i++) {

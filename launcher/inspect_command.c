@@ -23,9 +23,10 @@ static const ddp_arg_t inspect_table[] = {
 #define N_INSPECT (sizeof(inspect_table) / sizeof(inspect_table[0]))
 
 typedef struct inspect {
-    const char *paths[2];
-    size_t      n;
-    bool        tensors, json, unverified, help;
+    const char          *paths[2];
+    size_t               n;
+    bool                 tensors, json, help;
+    ddp_weights_params_t how;
 } inspect_t;
 
 static void say_help(FILE *out)
@@ -60,7 +61,7 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *value)
         inspect->json = true;
         break;
     case INSPECT_UNVERIFIED:
-        inspect->unverified = true;
+        inspect->how.unverified = true;
         break;
     case INSPECT_HELP:
         inspect->help = true;
@@ -289,7 +290,7 @@ static ddp_status_t say_difference(const inspect_t *inspect, ddp_weights_t *a, i
     ddp_weights_t           *b      = NULL;
     ddp_inspect_difference_t d;
 
-    DDP_TRY(ddp_weights_open(inspect->paths[1], inspect->unverified, &b));
+    DDP_TRY(ddp_weights_open(inspect->paths[1], &inspect->how, &b));
     DDP_TRY(ddp_inspect_compare(a, b, &d));
     if (d.different + d.only_a + d.only_b > 0) {
         printf("different: %s; %zu of %zu tensors differ, by at most %.9g; %zu are in the first file alone, "
@@ -313,7 +314,7 @@ static ddp_status_t work(const inspect_t *inspect, int *code_p)
     ddp_status_t   status  = DDP_OK;
     ddp_weights_t *weights = NULL;
 
-    DDP_TRY(ddp_weights_open(inspect->paths[0], inspect->unverified, &weights));
+    DDP_TRY(ddp_weights_open(inspect->paths[0], &inspect->how, &weights));
     *code_p = EXIT_SUCCESS;
     if (inspect->n == 2) {
         DDP_TRY(say_difference(inspect, weights, code_p));
@@ -341,13 +342,14 @@ out:
 
 int ddp_inspect_command(int argc, char **argv)
 {
-    inspect_t             inspect = {.n = 0};
+    inspect_t             inspect = {.how = DDP_WEIGHTS_PARAMS_INIT};
     const ddp_args_sink_t sink    = {.ctx = &inspect, .option = take_option, .word = take_word};
     ddp_status_t          status;
     const int             trouble = 2; /* of usage, and of two files, as diff(1) has it */
     int                   code    = trouble;
 
-    status = ddp_args_parse(inspect_table, N_INSPECT, "ddptrain inspect", argc, argv, &sink);
+    inspect.how.reader = "/proc/self/exe";
+    status             = ddp_args_parse(inspect_table, N_INSPECT, "ddptrain inspect", argc, argv, &sink);
     if (status == DDP_OK && inspect.help) {
         say_help(stdout);
         return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "io/weights.h"
 #include "launcher/commands.h"
 #include "launcher/start.h"
 
@@ -51,7 +52,11 @@ int main(int argc, char **argv)
     const ddp_command_t *command = argc > 1 ? ddp_command_find(argv[1]) : NULL;
     ddp_options_t        options;
     ddp_status_t         early;
+    int                  code;
 
+    if (ddp_weights_reader(argc, argv, &code)) {
+        return code;
+    }
     if (command != NULL && command->run != NULL) {
         settle_streams();
         return command->run(argc - 1, argv + 1);

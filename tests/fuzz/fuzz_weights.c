@@ -1,4 +1,4 @@
-/* safetensors and npz: what opens is read and adopted. HDF5 is for the child
+/* safetensors and npz: what opens is read and adopted. HDF5 is for another
  * process, which is no matter of this program. */
 #include <string.h>
 
@@ -10,16 +10,17 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static float   values[MAX_READ];
-    ddp_weights_t *weights = NULL;
-    char           path[64];
-    int            fd;
+    static float               values[MAX_READ];
+    const ddp_weights_params_t params  = DDP_WEIGHTS_PARAMS_INIT; /* no reader */
+    ddp_weights_t             *weights = NULL;
+    char                       path[64];
+    int                        fd;
 
     if (memmem(data, size, "HDF\r\n", 5) != NULL || size < 9) {
         return 0;
     }
     fd = fuzz_file(data, size, path);
-    if (ddp_weights_open(path, false, &weights) == DDP_OK) {
+    if (ddp_weights_open(path, &params, &weights) == DDP_OK) {
         for (size_t i = 0; i < ddp_weights_count(weights); i++) {
             const ddp_weights_tensor_t *tensor = &ddp_weights_tensors(weights)[i];
             const size_t                n = tensor->desc.count < MAX_READ ? tensor->desc.count : MAX_READ;

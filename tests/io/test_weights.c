@@ -1,8 +1,8 @@
 #include <math.h>
 #include <sys/stat.h>
 
-#include "io/weights.h"
 #include "tests/io/checkpoint_file.h"
+#include "tests/io/weights_file.h"
 
 static char top[IO_TEST_PATH];
 
@@ -24,51 +24,11 @@ static const char *under(const char *name)
     return path;
 }
 
-static const char *data(const char *name)
-{
-    static char path[IO_TEST_PATH];
-
-    snprintf(path, sizeof(path), "%s/weights/%s", DDP_TEST_DATA_DIR, name);
-    return path;
-}
-
-/* What make_weights.py says of tensor t. */
-static float value(size_t t, size_t i)
-{
-    return (float)((int)((7 * i + 3 * t) % 31) - 15) / 8.0F;
-}
-
-/* Shape as text, and every value, read in pieces of an odd size. */
-static void expect(ddp_weights_t *w, const char *name, size_t t, ddp_weights_type_t type, const char *shape)
-{
-    const size_t                at       = ddp_weights_find(w, name);
-    const ddp_weights_tensor_t *tensor   = &ddp_weights_tensors(w)[at];
-    char                        text[96] = "";
-    float                       got[1001];
-
-    ck_assert_msg(at < ddp_weights_count(w), "no '%s'", name);
-    ck_assert_int_eq(tensor->type, type);
-    for (size_t d = 0; d < tensor->desc.ndim; d++) {
-        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%zu ", tensor->desc.shape[d]);
-    }
-    ck_assert_str_eq(text, shape);
-    for (size_t first = 0; first < tensor->desc.count; first += 1000) {
-        const size_t n = tensor->desc.count - first < 1000 ? tensor->desc.count - first : 1000;
-
-        got[n] = 77.0F;
-        ddp_assert_ok(ddp_weights_read(w, at, first, n, got));
-        ck_assert(got[n] == 77.0F);
-        for (size_t i = 0; i < n; i++) {
-            ck_assert_msg(got[i] == value(t, first + i), "%s[%zu]: %g", name, first + i, (double)got[i]);
-        }
-    }
-}
-
 static void expect_plain(const char *path, ddp_weights_kind_t kind)
 {
     ddp_weights_t *w = NULL;
 
-    ddp_assert_ok(ddp_weights_open(path, false, &w));
+    ddp_assert_ok(open_file(path, &w));
     ck_assert_int_eq(ddp_weights_kind(w), kind);
     ck_assert_uint_eq(ddp_weights_count(w), 4);
     expect(w, "fc2.bias", 0, DDP_WEIGHTS_F32, "3 ");
@@ -83,7 +43,7 @@ static void convert(const char *from, const char *to, ddp_weights_kind_t kind)
 {
     ddp_weights_t *w = NULL;
 
-    ddp_assert_ok(ddp_weights_open(from, false, &w));
+    ddp_assert_ok(open_file(from, &w));
     ddp_assert_ok(ddp_weights_write(w, to, kind, false, "test"));
     ddp_weights_close(&w);
 }
@@ -140,7 +100,7 @@ START_TEST(all_types_of_float_are_read)
     ddp_weights_t *w = NULL;
     float          one;
 
-    ddp_assert_ok(ddp_weights_open(data("mixed.safetensors"), false, &w));
+    ddp_assert_ok(open_file(data("mixed.safetensors"), &w));
     expect(w, "module._orig_mod.a.weight", 0, DDP_WEIGHTS_F32, "4 5 ");
     expect(w, "module._orig_mod.b.weight", 1, DDP_WEIGHTS_F16, "33 ");
     expect(w, "module._orig_mod.c.weight", 2, DDP_WEIGHTS_BF16, "2 3 4 ");
@@ -151,7 +111,7 @@ START_TEST(all_types_of_float_are_read)
     ddp_assert_fails(ddp_weights_read(w, ddp_weights_find(w, "module._orig_mod.a.weight"), 19, 2, &one),
                      DDP_ERR_INVALID_ARG, "do not exist");
     ddp_weights_close(&w);
-    ddp_assert_ok(ddp_weights_open(data("deflated.npz"), false, &w));
+    ddp_assert_ok(open_file(data("deflated.npz"), &w));
     expect(w, "plain", 3, DDP_WEIGHTS_F32, "100 200 ");
     expect(w, "half", 0, DDP_WEIGHTS_F16, "40 40 "); /* backwards too */
     expect(w, "wide", 1, DDP_WEIGHTS_F64, "7 ");
@@ -172,7 +132,7 @@ START_TEST(names_of_wrappers_are_adopted)
     int            lines = 0;
     size_t         at;
 
-    ddp_assert_ok(ddp_weights_open(data("mixed.safetensors"), false, &w));
+    ddp_assert_ok(open_file(data("mixed.safetensors"), &w));
     ddp_assert_ok(ddp_weights_adopt(w, count_line, &lines));
     ck_assert_int_eq(lines, 2); /* prefixes; an array of integers */
     ck_assert_uint_eq(ddp_weights_count(w), 4);
@@ -189,7 +149,7 @@ START_TEST(gpt2_of_the_hub_gets_the_names_of_the_model)
     ddp_weights_t *w     = NULL;
     int            lines = 0;
 
-    ddp_assert_ok(ddp_weights_open(data("gpt2_hub.safetensors"), false, &w));
+    ddp_assert_ok(open_file(data("gpt2_hub.safetensors"), &w));
     ck_assert_uint_eq(ddp_weights_count(w), 31);
     ddp_assert_ok(ddp_weights_adopt(w, count_line, &lines));
     ck_assert_int_eq(lines, 3); /* transformer., masks, lm_head */
@@ -212,15 +172,15 @@ START_TEST(checkpoints_become_files_of_all_kinds)
 
     snprintf(from, sizeof(from), "%s", under("c.h5"));
     checkpoint_write(from, 5);
-    ddp_assert_ok(ddp_weights_open(from, false, &w));
+    ddp_assert_ok(open_file(from, &w));
     ck_assert_uint_eq(ddp_weights_count(w), 4 + 2 * 3);
     ddp_assert_ok(ddp_weights_write(w, under("all.npz"), DDP_WEIGHTS_NPZ, true, "test"));
     ddp_assert_ok(ddp_weights_write(w, under("some.safetensors"), DDP_WEIGHTS_SAFETENSORS, false, "test"));
     ddp_weights_close(&w);
-    ddp_assert_ok(ddp_weights_open(under("some.safetensors"), false, &v));
+    ddp_assert_ok(open_file(under("some.safetensors"), &v));
     ck_assert_uint_eq(ddp_weights_count(v), 4);
     ddp_weights_close(&v);
-    ddp_assert_ok(ddp_weights_open(under("all.npz"), false, &v));
+    ddp_assert_ok(open_file(under("all.npz"), &v));
     ck_assert_uint_eq(ddp_weights_count(v), 10);
     ddp_assert_ok(
         ddp_weights_read(v, ddp_weights_find(v, "optimizer.exp_avg_sq.h.0.attn.c_attn.weight"), 0, 6240, x));
@@ -236,7 +196,7 @@ START_TEST(nothing_is_written_over)
     ddp_weights_t *w = NULL;
 
     io_test_write(top, "there.npz", "x", 1);
-    ddp_assert_ok(ddp_weights_open(data("stored.npz"), false, &w));
+    ddp_assert_ok(open_file(data("stored.npz"), &w));
     ddp_assert_fails(ddp_weights_write(w, under("there.npz"), DDP_WEIGHTS_NPZ, false, "test"), DDP_ERR_IO,
                      "there.npz");
     ck_assert_int_ne(access(under("there.npz.part"), F_OK), 0);
@@ -257,7 +217,7 @@ static void refuse(const char *header, size_t bytes, const char *text)
     file[1] = (unsigned char)(n >> 8);
     memcpy(file + 8, header, n);
     io_test_write(top, "bad.safetensors", file, 8 + n + bytes);
-    ddp_assert_fails(ddp_weights_open(under("bad.safetensors"), false, &w), DDP_ERR_FORMAT, text);
+    ddp_assert_fails(open_file(under("bad.safetensors"), &w), DDP_ERR_FORMAT, text);
     ck_assert_ptr_null(w);
 }
 
@@ -312,7 +272,7 @@ static void refuse_bytes(const char *name, const char *bytes, size_t n, const ch
     ddp_weights_t *w = NULL;
 
     io_test_write(top, name, bytes, n);
-    ddp_assert_fails(ddp_weights_open(under(name), false, &w), DDP_ERR_FORMAT, text);
+    ddp_assert_fails(open_file(under(name), &w), DDP_ERR_FORMAT, text);
 }
 
 START_TEST(lengths_of_headers_are_checked_first)
@@ -345,7 +305,7 @@ static void damage(const char *name, size_t step)
         bytes[at] ^= 0x5A;
         io_test_write(top, "damaged", bytes, n);
         bytes[at] ^= 0x5A;
-        status = ddp_weights_open(under("damaged"), false, &w);
+        status = open_file(under("damaged"), &w);
         for (size_t t = 0; status == DDP_OK && t < ddp_weights_count(w); t++) {
             const ddp_weights_tensor_t *tensor = &ddp_weights_tensors(w)[t];
 
@@ -358,7 +318,7 @@ static void damage(const char *name, size_t step)
         ddp_weights_close(&w);
         if (at > 0) {
             io_test_write(top, "cut", bytes, at);
-            ddp_assert_fails(ddp_weights_open(under("cut"), false, &w), DDP_ERR_FORMAT, "cut");
+            ddp_assert_fails(open_file(under("cut"), &w), DDP_ERR_FORMAT, "cut");
         }
     }
     ck_assert_uint_gt(refused, 0);
@@ -369,7 +329,6 @@ START_TEST(damaged_files_do_no_harm)
     damage("plain.safetensors", 5);
     damage("stored.npz", 11);
     damage("deflated.npz", 7);
-    damage("plain.h5", 193);
 }
 END_TEST
 
@@ -393,7 +352,7 @@ START_TEST(a_changed_number_of_an_npz_is_noticed)
         }
     }
     io_test_write(top, "a.npz", bytes, n);
-    ddp_assert_ok(ddp_weights_open(under("a.npz"), false, &w));
+    ddp_assert_ok(open_file(under("a.npz"), &w));
     ddp_assert_fails(ddp_weights_read(w, ddp_weights_find(w, "fc2.bias"), 0, 3, x), DDP_ERR_FORMAT,
                      "checksum");
     ddp_weights_close(&w);
@@ -404,65 +363,12 @@ static void refuse_file(const char *name, const char *text)
 {
     ddp_weights_t *w = NULL;
 
-    ddp_assert_fails(ddp_weights_open(data(name), false, &w), DDP_ERR_FORMAT, text);
+    ddp_assert_fails(open_file(data(name), &w), DDP_ERR_FORMAT, text);
 }
 
 START_TEST(arrays_that_cannot_be_taken_are_named)
 {
     refuse_file("fortran.npz", "'x' is in Fortran's order");
-    refuse_file("chunked.h5", "h5repack -f NONE -l CONTI");
-}
-END_TEST
-
-START_TEST(hdf5_of_others_is_read_without_trusting_it)
-{
-    ddp_weights_t *w = NULL;
-
-    ddp_assert_ok(ddp_weights_open(data("plain.h5"), false, &w));
-    ck_assert_int_eq(ddp_weights_kind(w), DDP_WEIGHTS_HDF5);
-    ck_assert_uint_eq(ddp_weights_count(w), 4);
-    expect(w, "a.weight", 0, DDP_WEIGHTS_F32, "4 5 ");
-    expect(w, "a.bias", 1, DDP_WEIGHTS_F64, "3 ");
-    expect(w, "half", 2, DDP_WEIGHTS_F16, "2 2 2 ");
-    ck_assert_int_eq(ddp_weights_tensors(w)[ddp_weights_find(w, "count")].type, DDP_WEIGHTS_OTHER);
-    ddp_weights_close(&w);
-    refuse_file("soft.h5", "soft or external link");
-    refuse_file("elsewhere.h5", "soft or external link");
-    refuse_file("external.h5", "lies in another file");
-    refuse_file("virtual.h5", "lies in another file");
-    refuse_file("loop.h5", "16 groups one in another");
-}
-END_TEST
-
-START_TEST(a_file_that_kills_its_reader_is_refused)
-{
-    ddp_weights_t *w = NULL;
-
-    ck_assert_int_eq(setenv("DDP_FAULT", "foreign_dies:0", 1), 0);
-    refuse_file("plain.h5", "damaged or hostile: the process that parsed it");
-    ck_assert_int_eq(unsetenv("DDP_FAULT"), 0);
-    ddp_assert_ok(ddp_weights_open(data("plain.h5"), false, &w));
-    ddp_weights_close(&w);
-}
-END_TEST
-
-START_TEST(a_damaged_checkpoint_is_read_only_on_demand)
-{
-    ddp_weights_t *w    = NULL;
-    FILE          *file = NULL;
-
-    checkpoint_write(under("c.h5"), 5);
-    file = fopen(under("c.h5"), "r+b");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_eq(fseek(file, -3, SEEK_END), 0);
-    ck_assert_int_ne(fputc(0x55, file), EOF);
-    ck_assert_int_eq(fclose(file), 0);
-    ddp_assert_fails(ddp_weights_open(under("c.h5"), false, &w), DDP_ERR_FORMAT, "crc32c");
-    ddp_assert_ok(ddp_weights_open(under("c.h5"), true, &w));
-    ck_assert_int_eq(ddp_weights_kind(w), DDP_WEIGHTS_HDF5);
-    ck_assert_uint_eq(ddp_weights_count(w), 4); /* the model alone */
-    ck_assert_uint_lt(ddp_weights_find(w, "h.0.attn.c_attn.weight"), 4);
-    ddp_weights_close(&w);
 }
 END_TEST
 
@@ -488,9 +394,6 @@ int main(void)
     tcase_add_test(bad, damaged_files_do_no_harm);
     tcase_add_test(bad, a_changed_number_of_an_npz_is_noticed);
     tcase_add_test(bad, arrays_that_cannot_be_taken_are_named);
-    tcase_add_test(bad, hdf5_of_others_is_read_without_trusting_it);
-    tcase_add_test(bad, a_file_that_kills_its_reader_is_refused);
-    tcase_add_test(bad, a_damaged_checkpoint_is_read_only_on_demand);
     suite_add_tcase(suite, bad);
     return ddp_test_run(suite);
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # ddptrain inspect, and ddptrain convert between files of weights, as a user starts them.
-# Usage: sh weights.sh CASE DDPTRAIN MPIRUN [mpirun option...]     CASE: kinds, names, mistakes; DDP_TEST_DATA: tests/data
+# Usage: sh weights.sh CASE DDPTRAIN MPIRUN [mpirun option...]     CASE: kinds, names, foreign, mistakes; DDP_TEST_DATA: tests/data
 # shellcheck disable=SC2086,SC2154,SC2015 # lists of words; support.sh sets `mpirun`; fail() succeeds
 set -u
 
@@ -63,6 +63,24 @@ case_names()
     for command in 'eval g.h5' 'generate g.h5 --prompt a' '--resume g.h5 --out anew'; do
         tells 1 "'g.h5' holds weights alone, no run: --init takes them" "$program" $command
     done
+}
+
+# HDF5 of others: packed or not; and files that take over the process that parses them.
+case_foreign()
+{
+    tells 0 'numbers of a HDF5 file' "$program" convert "$weights/packed.h5" packed.npz
+    holds err "left out: 1 arrays that are no floats: 'count'"
+    tells 1 "different: 'count' is in the first file alone; 0 of 8 tensors differ" "$program" inspect "$weights/packed.h5" packed.npz
+    tells 0 'layers.dense.vars.0' "$program" inspect "$weights/keras.weights.h5" --tensors
+    for fault in foreign_dies foreign_eats foreign_writes; do
+        for command in "inspect $weights/plain.h5" "convert $weights/plain.h5 none.npz"; do
+            tells 1 "plain.h5': damaged or hostile: the process that parsed it" env DDP_FAULT=$fault:0 "$program" $command
+            says 'damaged or hostile'
+        done
+    done
+    tells 2 "plain.h5': damaged or hostile" env DDP_FAULT=foreign_dies:0 "$program" inspect packed.npz "$weights/plain.h5"
+    [ ! -e none.npz ] && [ ! -e none.npz.part ] || fail 'a file is left'
+    tells 2 "@hdf5-reader" "$program" @hdf5-reader "$weights/plain.h5" 0 1 3</dev/null # is no command without its pipe
 }
 
 # Damage, mistakes. Two files: exit status 1 says that they differ, so all else is 2.

@@ -1,7 +1,8 @@
 """Writes the files beside it: tensors as the Python packages safetensors, numpy and h5py write them. Needs these, torch and, for
-gpt2_hub, tests/data/gpt2.bin; nothing else reads this script (made with safetensors 0.8.0, torch 2.13, numpy 2.4.6, h5py 3.16.0 with
-HDF5 1.14). Values of tensor t are ((7 i + 3 t) mod 31 - 15) / 8, exact in every type here, t counting from 0 in the order below.
+gpt2_hub, tests/data/gpt2.bin; for keras.weights.h5, Keras on torch; nothing else reads this script (made with safetensors 0.8.0,
+torch 2.13, numpy 2.4.6, h5py 3.16.0 with HDF5 1.14, keras 3.15.1). Values of tensor t are ((7 i + 3 t) mod 31 - 15) / 8, exact in every type here, t counting from 0 in the order below.
 """
+import os
 import pathlib
 import struct
 
@@ -65,8 +66,6 @@ def hdf5():
         for t, (name, dtype, shape) in enumerate(names):
             f[name] = values(t, shape, dtype)
         f["count"] = np.int64(7)
-    with h5py.File(HERE / "chunked.h5", "w") as f:
-        f.create_dataset("x", data=values(0, (8, 8)), chunks=(4, 4))
     with h5py.File(HERE / "soft.h5", "w") as f:
         f["x"] = h5py.SoftLink("/y")
     with h5py.File(HERE / "elsewhere.h5", "w") as f:
@@ -82,6 +81,38 @@ def hdf5():
         group["g"] = group
 
 
+def packed_hdf5():
+    """Chunks, gzip, shuffle and checksums, in all combinations that h5py's users write; tensors that fill their chunks or not."""
+    ways = [("gzip", "<f4", (100, 37), {"chunks": (16, 10), "compression": "gzip", "shuffle": True}),
+            ("half", "<f2", (9, 8, 7), {"chunks": (2, 8, 3), "compression": 9}),
+            ("hard", "<f8", (7,), {"chunks": (2,), "fletcher32": True}),
+            ("long", "<f4", (70001,), {"compression": "gzip"}),
+            ("plain", "<f4", (4, 5), {}),
+            ("square", "<f4", (3, 5, 3, 3), {"chunks": True})]
+    with h5py.File(HERE / "packed.h5", "w") as f:
+        for t, (name, dtype, shape, how) in enumerate(ways):
+            f.create_dataset(name, data=values(t, shape, dtype), **how)
+        f.create_dataset("count", data=np.arange(9), chunks=(4,))
+        compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        compact.set_layout(h5py.h5d.COMPACT)
+        for t, name, shape in ((6, b"tiny", (3, 2)), (7, b"one", ())):
+            small = h5py.h5d.create(f.id, name, h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple(shape) if shape else
+                                    h5py.h5s.create(h5py.h5s.SCALAR), compact)
+            small.write(h5py.h5s.ALL, h5py.h5s.ALL, values(t, shape))
+    with h5py.File(HERE / "lzf.h5", "w") as f:
+        f.create_dataset("x", data=values(0, (8, 8)), compression="lzf")
+    with h5py.File(HERE / "bomb.h5", "w") as f:
+        f.create_dataset("x", (1 << 30,), "<f4", chunks=(1 << 16,), compression="gzip")
+
+
+def keras_hdf5():
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3), keras.layers.BatchNormalization()])
+    model.set_weights([values(t, w.shape) for t, w in enumerate(model.get_weights())])
+    model.save_weights(HERE / "keras.weights.h5")
+
+
 def main():
     save_file(plain(), str(HERE / "plain.safetensors"), metadata={"format": "pt"})
     mixed_safetensors()
@@ -92,6 +123,8 @@ def main():
     np.savez(HERE / "fortran.npz", x=np.asfortranarray(values(0, (3, 4))))
     np.savez(HERE / "object.npz", x=np.array([{}], object))
     hdf5()
+    packed_hdf5()
+    keras_hdf5()
 
 
 if __name__ == "__main__":
