@@ -102,6 +102,10 @@ DDP_API ddp_status_t ddp_comm_check_equal(ddp_comm_t *comm, const ddp_field_t *f
 DDP_API ddp_status_t ddp_comm_shared(ddp_comm_t *comm, const char *label, size_t bytes,
                                      void **memory_p) DDP_NODISCARD;
 
+/** Local. MPI or a thread that does not come back may still write to memory of ddp_comm_shared() after
+ * ddp_comm_destroy(): it stays until the process ends. */
+DDP_API void ddp_comm_keep_memory(ddp_comm_t *comm);
+
 /**
  * Sum `buffer` over all ranks, in place, in rank order (deterministic for a given number of ranks).
  * Collective, blocking.

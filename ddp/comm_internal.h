@@ -61,9 +61,6 @@ void ddp_comm_progressed(ddp_comm_t *comm);
  * ranks. */
 MPI_Comm ddp_comm_data_mpi(const ddp_comm_t *comm);
 
-/** MPI may still write to memory of ddp_comm_shared() after the communicator is gone: keep it. */
-void ddp_comm_keep_memory(ddp_comm_t *comm);
-
 /** First ddp_comm rank of machine m, and its number of ranks. */
 int ddp_comm_machine_first(const ddp_comm_t *comm, int machine);
 int ddp_comm_machine_size(const ddp_comm_t *comm, int machine);

@@ -60,7 +60,8 @@ static ddp_status_t reserve(const char *folder, int fd, uint64_t bytes)
     return DDP_ERR_IO;
 }
 
-ddp_status_t ddp_saver_file_create(const char *folder, uint64_t step, uint64_t bytes, char *path, int *fd_p)
+ddp_status_t ddp_saver_file_create(const char *folder, uint64_t step, uint64_t bytes, ddp_save_writer_t *me,
+                                   char *path, int *fd_p)
 {
     ddp_status_t status = DDP_OK;
     int          fd     = -1;
@@ -71,13 +72,17 @@ ddp_status_t ddp_saver_file_create(const char *folder, uint64_t step, uint64_t b
     ddp_checkpoint_name(step, name);
     length = snprintf(full, sizeof(full), "%s/.%s.tmp-%ld", folder, name, (long)getpid());
     DDP_REQUIRE(length >= 0 && (size_t)length < sizeof(full), DDP_ERR_IO, "'%s': path too long", folder);
+    ddp_saver_stage(me, DDP_SAVE_UNLINK);
     (void)unlink(full); /* of a save of this process that failed */
+    ddp_saver_stage(me, DDP_SAVE_OPEN);
     fd = open(full, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, FILE_MODE);
     if (fd < 0) {
         DDP_TRY(ddp_fail_path(full, errno, ""));
     }
+    ddp_saver_stage(me, DDP_SAVE_FALLOCATE);
     status = reserve(folder, fd, bytes);
     if (status != DDP_OK) {
+        ddp_saver_stage(me, DDP_SAVE_UNLINK);
         (void)unlink(full);
         goto out;
     }
@@ -91,21 +96,26 @@ out:
     return status;
 }
 
-ddp_status_t ddp_saver_folder_prepare(const char *folder, uint64_t bytes)
+ddp_status_t ddp_saver_folder_prepare(const char *folder, uint64_t bytes, ddp_save_writer_t *me)
 {
     ddp_status_t status = DDP_OK;
     char         path[DDP_SAVER_PATH_SIZE];
     int          fd = -1;
 
+    ddp_saver_stage(me, DDP_SAVE_MKDIR);
     if (mkdir(folder, FOLDER_MODE) == 0) {
+        ddp_saver_stage(me, DDP_SAVE_FSYNC_FOLDER);
         snprintf(path, sizeof(path), "%s/..", folder); /* its name there is worth what the files are */
         DDP_TRY(ddp_folder_sync(path));
     } else if (errno != EEXIST) {
         DDP_TRY(ddp_fail_path(folder, errno, ""));
     }
+    ddp_saver_stage(me, DDP_SAVE_TIDY);
     remove_temporary(folder);
-    DDP_TRY(ddp_saver_file_create(folder, 0, bytes, path, &fd));
+    DDP_TRY(ddp_saver_file_create(folder, 0, bytes, me, path, &fd));
+    ddp_saver_stage(me, DDP_SAVE_CLOSE);
     (void)close(fd);
+    ddp_saver_stage(me, DDP_SAVE_UNLINK);
     if (unlink(path) != 0) {
         DDP_TRY(ddp_fail_path(path, errno, ""));
     }
@@ -113,25 +123,30 @@ out:
     return status;
 }
 
-ddp_status_t ddp_saver_file_commit(const char *folder, uint64_t step, const char *path, int fd, char *name)
+ddp_status_t ddp_saver_file_commit(const char *folder, uint64_t step, const char *path, int fd,
+                                   ddp_save_writer_t *me, char *name)
 {
     ddp_status_t status = DDP_OK;
     char         base[DDP_CHECKPOINT_NAME_SIZE];
 
     ddp_checkpoint_name(step, base);
     snprintf(name, DDP_SAVER_PATH_SIZE, "%s/%s", folder, base); /* shorter than the temporary one */
+    ddp_saver_stage(me, DDP_SAVE_FSYNC);
     if (fsync(fd) != 0) { /* what was not written is lost now: a second fsync would find nothing to do */
         const int error = errno;
 
         (void)close(fd);
         DDP_TRY(ddp_fail_path(path, error, ""));
     }
+    ddp_saver_stage(me, DDP_SAVE_CLOSE);
     if (close(fd) != 0) { /* where NFS tells of a quota */
         DDP_TRY(ddp_fail_path(path, errno, ""));
     }
+    ddp_saver_stage(me, DDP_SAVE_RENAME);
     if (rename(path, name) != 0) {
         DDP_TRY(ddp_fail_path(name, errno, ""));
     }
+    ddp_saver_stage(me, DDP_SAVE_FSYNC_FOLDER);
     DDP_TRY(ddp_folder_sync(folder));
 out:
     return status;

@@ -16,8 +16,8 @@
 
 #define CHUNK_BYTES ((size_t)4 << 20)
 #define POLL_NS     1000000
-/* A disk may take minutes over an fsync; one that has not moved for this long is given up. */
-#define PATIENCE_NS (600 * (int64_t)1000000000)
+/* Metadata of a file whose arrays are small. */
+#define SPARE_BYTES ((uint64_t)1 << 20)
 
 static bool is_stopped(ddp_saver_t *saver)
 {
@@ -42,32 +42,27 @@ static void rest(void)
     (void)nanosleep(&time, NULL);
 }
 
-static uint64_t sum_moved(const ddp_saver_t *saver)
+static ddp_save_writer_t *my(ddp_saver_t *saver)
 {
-    uint64_t sum = 0;
-
-    for (int r = 0; r < saver->local_size; r++) {
-        sum += atomic_load(&saver->writers[r].moved);
-    }
-    return sum;
+    return &saver->writers[saver->local_rank];
 }
 
-/* Until *flag has reached `number`; as long as somebody moves. */
-static ddp_status_t wait_for(ddp_saver_t *saver, const _Atomic uint64_t *flag, uint64_t number)
+/* Until *flag has reached the number of the job; as long as somebody moves. */
+static ddp_status_t wait_for(ddp_saver_t *saver, const _Atomic uint64_t *flag, const ddp_save_job_t *job)
 {
     ddp_status_t status = DDP_OK;
-    uint64_t     moved  = sum_moved(saver);
-    int64_t      since  = ddp_clock_ns();
+    char         line[DDP_ERROR_LINE_SIZE];
 
-    while (atomic_load(flag) < number) {
+    ddp_saver_stage(my(saver), DDP_SAVE_RESTS);
+    while (atomic_load(flag) < job->number) {
+        const int64_t silence = ddp_saver_silence_ns(saver);
+
         DDP_TRY(check_stop(saver));
-        rest();
-        if (sum_moved(saver) != moved) {
-            moved = sum_moved(saver);
-            since = ddp_clock_ns();
+        if (silence >= ddp_saver_timeout_ns(saver)) {
+            ddp_saver_describe(saver, job->number, silence, line);
+            DDP_TRY(ddp_fail(DDP_ERR_TIMEOUT, "%s", line));
         }
-        DDP_REQUIRE(ddp_clock_ns() - since < PATIENCE_NS, DDP_ERR_TIMEOUT,
-                    "given up: nothing was written for %d s", (int)(PATIENCE_NS / 1000000000));
+        rest();
     }
 out:
     return status;
@@ -87,7 +82,7 @@ static ddp_status_t write_piece(ddp_saver_t *saver, int fd, ddp_save_piece_t *pi
         crc = ddp_crc32c(crc, bytes + done, n);
         DDP_TRY(ddp_write_at(saver->shared->path, fd, bytes + done, n, piece->at + done));
         done += n;
-        atomic_fetch_add(&saver->writers[saver->local_rank].moved, 1);
+        ddp_saver_moved(my(saver), n);
     }
     piece->crc = crc;
 out:
@@ -124,14 +119,17 @@ static ddp_status_t write_part(ddp_saver_t *saver, const ddp_save_job_t *job)
     ddp_status_t status = DDP_OK;
     int          fd     = -1;
 
-    DDP_TRY(wait_for(saver, &saver->shared->opened, job->number));
+    DDP_TRY(wait_for(saver, &saver->shared->opened, job));
     DDP_REQUIRE(atomic_load(&saver->shared->broken) == 0, DDP_ERR_REMOTE, "the file could not be made");
+    ddp_saver_stage(my(saver), DDP_SAVE_OPEN);
     fd = open(saver->shared->path, O_WRONLY | O_CLOEXEC);
     if (fd < 0) {
         DDP_TRY(ddp_fail_path(saver->shared->path, errno, ""));
     }
     DDP_TRY(ddp_fault("save_write", saver->rank));
+    ddp_saver_stage(my(saver), DDP_SAVE_PWRITE);
     DDP_TRY(write_pieces(saver, job, fd));
+    ddp_saver_stage(my(saver), DDP_SAVE_CLOSE);
     if (close(fd) != 0) {
         fd = -1;
         DDP_TRY(ddp_fail_path(saver->shared->path, errno, ""));
@@ -146,8 +144,9 @@ out:
 
 static void end_part(ddp_saver_t *saver, const ddp_save_job_t *job, ddp_status_t status)
 {
-    ddp_save_writer_t *me = &saver->writers[saver->local_rank];
+    ddp_save_writer_t *me = my(saver);
 
+    ddp_saver_stage(me, DDP_SAVE_RESTS);
     if (status != DDP_OK) {
         snprintf(me->why, sizeof(me->why), "%s", ddp_error_line());
     }
@@ -161,7 +160,7 @@ static ddp_status_t wait_for_parts(ddp_saver_t *saver, const ddp_save_job_t *job
     ddp_status_t status = DDP_OK;
 
     for (int r = 0; r < saver->local_size; r++) {
-        DDP_TRY(wait_for(saver, &saver->writers[r].ended, job->number));
+        DDP_TRY(wait_for(saver, &saver->writers[r].ended, job));
     }
     for (int r = 0; r < saver->local_size; r++) {
         DDP_REQUIRE(atomic_load(&saver->writers[r].failed) == 0, DDP_ERR_REMOTE, "%s", saver->writers[r].why);
@@ -190,7 +189,7 @@ static ddp_status_t write_file(ddp_saver_t *saver, const ddp_save_job_t *job, ch
     int                     fd     = -1;
     bool                    exists = false;
 
-    status = ddp_saver_file_create(saver->folder, job->step, job->plan.bytes, shared->path, &fd);
+    status = ddp_saver_file_create(saver->folder, job->step, job->plan.bytes, my(saver), shared->path, &fd);
     exists = status == DDP_OK;
     atomic_store(&shared->broken, !exists);
     atomic_store(&shared->opened, job->number);
@@ -201,19 +200,24 @@ static ddp_status_t write_file(ddp_saver_t *saver, const ddp_save_job_t *job, ch
     DDP_TRY(wait_for_parts(saver, job));
     header.crc = sum_pieces(saver);
     ddp_checkpoint_header_write(&header, block);
+    ddp_saver_stage(my(saver), DDP_SAVE_PWRITE);
     DDP_TRY(ddp_write_at(shared->path, fd, block, sizeof(block), 0));
-    status = ddp_saver_file_commit(saver->folder, job->step, shared->path, fd, name);
+    ddp_saver_moved(my(saver), sizeof(block));
+    status = ddp_saver_file_commit(saver->folder, job->step, shared->path, fd, my(saver), name);
     fd     = -1;
     DDP_TRY(status);
     exists = false;
+    ddp_saver_stage(my(saver), DDP_SAVE_TIDY);
     ddp_saver_folder_tidy(saver->folder, job->step, job->is_best, saver->params.keep);
 out:
     if (fd >= 0) {
         (void)close(fd);
     }
     if (exists) {
+        ddp_saver_stage(my(saver), DDP_SAVE_UNLINK);
         (void)unlink(shared->path);
     }
+    ddp_saver_stage(my(saver), DDP_SAVE_RESTS);
     return status;
 }
 
@@ -226,17 +230,26 @@ static void note_result(ddp_saver_t *saver, const ddp_save_job_t *job, ddp_statu
         memmove(saver->result, saver->result + 1, (DDP_SAVER_RESULTS - 1) * sizeof(saver->result[0]));
         saver->n_results--;
     }
-    saver->is_stuck = saver->is_stuck || status == DDP_ERR_TIMEOUT;
-    result          = &saver->result[saver->n_results++];
+    result = &saver->result[saver->n_results++];
     memset(result, 0, sizeof(*result));
-    result->step     = job->step;
-    result->is_saved = status == DDP_OK;
-    result->bytes    = job->plan.bytes;
-    result->stall_ns = job->stall_ns;
-    result->write_ns = ddp_clock_ns() - job->start_ns;
+    result->step      = job->step;
+    result->is_saved  = status == DDP_OK;
+    result->is_best   = job->is_best;
+    result->best_loss = job->best_loss;
+    result->bytes     = job->plan.bytes;
+    result->stall_ns  = job->stall_ns;
+    result->write_ns  = ddp_clock_ns() - job->start_ns;
     snprintf(result->path, sizeof(result->path), "%s", status == DDP_OK ? name : "");
     snprintf(result->why, sizeof(result->why), "%s", status == DDP_OK ? "" : ddp_error_line());
     pthread_mutex_unlock(&saver->lock);
+}
+
+/* Rank 0, before the first save. */
+static ddp_status_t prepare_folder(ddp_saver_t *saver)
+{
+    const uint64_t bytes = (uint64_t)saver->floats * sizeof(float) + SPARE_BYTES;
+
+    return ddp_saver_folder_prepare(saver->folder, bytes, my(saver));
 }
 
 static void do_job(ddp_saver_t *saver, ddp_save_job_t *job)
@@ -245,13 +258,17 @@ static void do_job(ddp_saver_t *saver, ddp_save_job_t *job)
     ddp_status_t status;
 
     if (saver->rank != 0) {
-        status = write_part(saver, job);
+        status = job->is_folder ? DDP_OK : write_part(saver, job);
         end_part(saver, job, status);
         return;
     }
-    status = write_file(saver, job, name);
-    note_result(saver, job, status, name);
-    ddp_checkpoint_plan_free(&job->plan);
+    if (job->is_folder) {
+        end_part(saver, job, prepare_folder(saver));
+    } else {
+        status = write_file(saver, job, name);
+        note_result(saver, job, status, name);
+        ddp_checkpoint_plan_free(&job->plan);
+    }
     atomic_store(&saver->shared->closed, job->number);
 }
 
@@ -266,6 +283,7 @@ void *ddp_saver_thread(void *ctx)
             pthread_cond_wait(&saver->wake, &saver->lock);
         }
         if (!saver->has_job) {
+            saver->has_ended = true;
             pthread_mutex_unlock(&saver->lock);
             return NULL;
         }

@@ -12,15 +12,16 @@ struct ddp_run;
 
 /** State of ddp_run_t; zeroed at the start. */
 typedef struct ddp_checkpoints {
-    ddp_checkpoint_t *opened;                  /* owned; rank 0, from find to restore */
-    bool              is_found;                /* there is one to go on from; the same on all ranks */
-    bool              is_init;                 /* --init: weights only */
-    bool              is_resumed;              /* --resume: an existing folder may be gone on with */
-    uint64_t          first_step;              /* steps done before this process; 0: a new run */
-    int               lock_fd;                 /* owned; rank 0: the run's folder is ours; 0: none */
-    ddp_saver_t      *saver;                   /* owned; NULL: the configuration asks for none */
-    double            best_loss;               /* of the validation so far; NaN: none */
-    uint64_t          last_saved;              /* step of the last save that was begun; 0: none */
+    ddp_checkpoint_t *opened;     /* owned; rank 0, from find to restore */
+    bool              is_found;   /* there is one to go on from; the same on all ranks */
+    bool              is_init;    /* --init: weights only */
+    bool              is_resumed; /* --resume: an existing folder may be gone on with */
+    uint64_t          first_step; /* steps done before this process; 0: a new run */
+    int               lock_fd;    /* owned; rank 0: the run's folder is ours; 0: none */
+    ddp_saver_t      *saver;      /* owned; NULL: the configuration asks for none */
+    double            best_loss;  /* rank 0: least validation loss of what is saved; NaN: none */
+    double            loss;       /* of the last validation, after loss_step steps; 0: none */
+    uint64_t          loss_step;
     int               failed;                  /* saves in a row */
     char last_path[DDP_CHECKPOINTS_PATH_SIZE]; /* rank 0: the newest that this process has saved; "" */
 } ddp_checkpoints_t;

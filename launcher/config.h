@@ -100,6 +100,7 @@ typedef struct ddp_config {
     } dp;
     struct {
         uint64_t every_steps, every_epochs, keep;
+        double   timeout_s;
     } checkpoint;
 } ddp_config_t;
 

@@ -179,5 +179,8 @@ const ddp_key_t ddp_keys[] = {
     COUNT(checkpoint, every_epochs, "1", 0, 1e6, "epochs", NULL,
           "between two checkpoints, and one at the end; 0 in both: none"),
     COUNT(checkpoint, keep, "3", 2, 1e6, "files", NULL, "newest checkpoints that stay, besides the best"),
+    REAL(checkpoint, timeout_s, "600", 1, 86400, "s", NULL,
+         "a disk on which nothing of a checkpoint moves for so long ends the run, where it must be waited "
+         "for"),
 };
 const size_t ddp_keys_count = sizeof(ddp_keys) / sizeof(ddp_keys[0]);

@@ -21,6 +21,13 @@ static void add_text(cJSON *object, const char *name, const char *value)
     }
 }
 
+static void write_event(ddp_run_t *run, cJSON *event)
+{
+    ddp_run_watch_disk(run, "writing metrics.jsonl");
+    ddp_metrics_write(run->metrics, event);
+    ddp_run_watch_end(run);
+}
+
 /* Two runs with the same digest have the same configuration. */
 static void add_digest(cJSON *event, const ddp_config_t *config)
 {
@@ -117,7 +124,7 @@ void ddp_event_start(ddp_run_t *run)
         ddp_config_value(&run->config, i, value, sizeof(value));
         add_text(config, name, value);
     }
-    ddp_metrics_write(run->metrics, event);
+    write_event(run, event);
 }
 
 /* {"ready_ms": [...], "launched_ms": [...], "done_ms": [...]} of the last step; whole microseconds. */
@@ -173,7 +180,7 @@ void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
     if (report->skipped > 0) {
         add(event, "skipped", (double)report->skipped);
     }
-    ddp_metrics_write(run->metrics, event);
+    write_event(run, event);
 }
 
 void ddp_event_stop(ddp_run_t *run, uint64_t step)
@@ -181,7 +188,7 @@ void ddp_event_stop(ddp_run_t *run, uint64_t step)
     cJSON *event = ddp_metrics_event("stop");
 
     add(event, "step", (double)step);
-    ddp_metrics_write(run->metrics, event);
+    write_event(run, event);
 }
 
 void ddp_event_checkpoint(ddp_run_t *run, const ddp_save_result_t *result)
@@ -197,7 +204,7 @@ void ddp_event_checkpoint(ddp_run_t *run, const ddp_save_result_t *result)
     } else {
         add_text(event, "error", result->why);
     }
-    ddp_metrics_write(run->metrics, event);
+    write_event(run, event);
 }
 
 void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eval_result_t *result)
@@ -212,7 +219,7 @@ void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eva
     }
     add(event, "accuracy", result->accuracy);
     add(event, "seconds", result->seconds);
-    ddp_metrics_write(run->metrics, event);
+    write_event(run, event);
 }
 
 void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
@@ -232,5 +239,5 @@ void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
     }
     add(event, "accuracy", report->test.accuracy);
     add_text(event, "weights", report->weights);
-    ddp_metrics_write(run->metrics, event);
+    write_event(run, event);
 }

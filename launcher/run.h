@@ -81,6 +81,7 @@ typedef struct ddp_run {
     int64_t         start_ns; /* when MPI_Init returned */
     ddp_watchdog_t *watchdog; /* borrowed: for calls of MPI that have no deadline */
     int             watchdog_ms;
+    bool            is_disk; /* what it is armed for; of ddp_run_watch_disk() */
     bool            is_training;
     bool            is_data_chosen; /* data.kind was auto */
     ddp_devices_t   devices;        /* of train.mode dp */
@@ -148,6 +149,11 @@ void ddp_run_base(const ddp_run_t *run, char *base, size_t size);
 /** One log line. */
 void ddp_data_say(const ddp_run_t *run);
 void ddp_data_close(ddp_run_t *run);
+/** Rank 0 touches the disk on this thread; past the deadline (checkpoint.timeout_s, less where other ranks
+ * would not wait so long) the process says so and leaves. @param [in] what  static text, "writing
+ * metrics.jsonl" */
+void ddp_run_watch_disk(ddp_run_t *run, const char *what);
+void ddp_run_watch_end(ddp_run_t *run);
 /** ddp_comm_shared(), and an error on one machine is one on all. Collective. */
 ddp_status_t ddp_run_shared(const ddp_run_t *run, const char *label, size_t bytes,
                             void **memory_p) DDP_NODISCARD;

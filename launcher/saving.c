@@ -30,12 +30,13 @@ ddp_status_t ddp_checkpoints_create(ddp_run_t *run)
         return DDP_OK;
     }
     snprintf(folder, sizeof(folder), "%s/checkpoints", run->folder);
-    params.comm      = run->comm;
-    params.reducer   = run->reducer;
-    params.tensors   = ddp_params_descs(run->params);
-    params.n_tensors = ddp_params_count(run->params);
-    params.folder    = folder;
-    params.keep      = (size_t)run->config.checkpoint.keep;
+    params.comm       = run->comm;
+    params.reducer    = run->reducer;
+    params.tensors    = ddp_params_descs(run->params);
+    params.n_tensors  = ddp_params_count(run->params);
+    params.folder     = folder;
+    params.keep       = (size_t)run->config.checkpoint.keep;
+    params.timeout_ms = (int)(run->config.checkpoint.timeout_s * 1000);
     DDP_TRY(ddp_saver_create(&params, &run->checkpoints.saver));
 out:
     return status;
@@ -51,6 +52,7 @@ static void tell_results(ddp_run_t *run)
         c->failed = result.is_saved ? 0 : c->failed + 1;
         ddp_progress_clear(&run->progress);
         if (result.is_saved) {
+            c->best_loss = result.best_loss;
             memcpy(c->last_path, result.path, sizeof(c->last_path));
             ddp_log(DDP_LOG_DEBUG, "checkpoint %s, %.1f MB", result.path, (double)result.bytes / 1e6);
         } else {
@@ -77,13 +79,20 @@ static ddp_status_t check_failed(ddp_run_t *run, int most)
     return ddp_comm_agree(run->comm, status);
 }
 
-static ddp_status_t save(ddp_run_t *run, uint64_t done, bool is_best)
+/* Rank 0: the validation after these steps is the best of all that were saved. NaN is none. */
+static bool is_best(const ddp_checkpoints_t *c, uint64_t done)
+{
+    return c->loss_step == done && !isnan(c->loss) && !(c->loss >= c->best_loss);
+}
+
+static ddp_status_t begin(ddp_run_t *run, uint64_t done)
 {
     ddp_status_t               status  = DDP_OK;
     ddp_checkpoints_t         *c       = &run->checkpoints;
     const ddp_batch_range_t    next    = ddp_run_batch(run, done);
     const ddp_optim_config_t   optim   = ddp_run_reducer_params(run).optim;
     const bool                 is_mine = ddp_comm_rank(run->comm) == 0;
+    const bool                 best    = is_best(c, done);
     char                      *yaml    = is_mine ? ddp_config_dump(&run->config, false) : NULL;
     char                       data[DDP_DATA_TEXT_SIZE];
     char                       kind[16];
@@ -100,18 +109,31 @@ static ddp_status_t save(ddp_run_t *run, uint64_t done, bool is_best)
         .data          = data,
         .config        = yaml != NULL ? yaml : "",
         .producer      = "ddptrain " DDP_VERSION,
-        .best_loss     = c->best_loss};
+        .best_loss     = best ? c->loss : c->best_loss};
 
-    DDP_TRY(check_failed(run, MOST_FAILED));
     status = is_mine && yaml == NULL ? ddp_fail(DDP_ERR_NO_MEMORY, "no memory for a checkpoint") : DDP_OK;
     DDP_TRY(ddp_comm_agree(run->comm, status));
     ddp_config_value(&run->config, ddp_config_find("optimizer", "kind"), kind, sizeof(kind));
     ddp_data_fingerprint(run, data);
     DDP_TRY(ddp_reducer_finish(run->reducer));
-    DDP_TRY(ddp_saver_save(c->saver, &state, is_best));
-    c->last_saved = done;
+    ddp_run_watch_disk(run, "making the outline of a checkpoint (DDPTRAIN_TMP, else /dev/shm, TMPDIR, /tmp)");
+    status = ddp_saver_save(c->saver, &state, best);
+    ddp_run_watch_end(run);
+    DDP_TRY(status);
 out:
     free(yaml);
+    return status;
+}
+
+/* What became of the save before is known first: the best is the best of what was saved. */
+static ddp_status_t save(ddp_run_t *run, uint64_t done)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_saver_settle(run->checkpoints.saver));
+    DDP_TRY(check_failed(run, MOST_FAILED));
+    DDP_TRY(begin(run, done));
+out:
     return status;
 }
 
@@ -125,19 +147,18 @@ static bool is_due(const ddp_run_t *run, uint64_t done)
 
 ddp_status_t ddp_checkpoints_step(ddp_run_t *run, uint64_t done, double loss)
 {
-    ddp_status_t       status  = DDP_OK;
-    ddp_checkpoints_t *c       = &run->checkpoints;
-    const bool         is_time = c->saver != NULL && is_due(run, done);
-    const bool         is_best = is_time && !isnan(loss) && !(loss >= c->best_loss); /* that may be NaN */
+    ddp_status_t       status = DDP_OK;
+    ddp_checkpoints_t *c      = &run->checkpoints;
 
     if (c->saver == NULL) {
         return DDP_OK;
     }
-    if (is_best) { /* of what is saved: no other weights can be had again */
-        c->best_loss = loss;
+    if (!isnan(loss)) {
+        c->loss      = loss;
+        c->loss_step = done;
     }
-    if (is_time) {
-        DDP_TRY(save(run, done, is_best));
+    if (is_due(run, done) && done < run->total_steps) { /* the last one must not be left out */
+        DDP_TRY(save(run, done));
     } else if (ddp_comm_rank(run->comm) == 0) {
         tell_results(run);
     }
@@ -148,14 +169,17 @@ out:
 ddp_status_t ddp_checkpoints_save_now(ddp_run_t *run, uint64_t done)
 {
     ddp_status_t status = DDP_OK;
+    ddp_saver_t *saver  = run->checkpoints.saver;
 
-    if (run->checkpoints.saver == NULL) {
+    if (saver == NULL) {
         return DDP_OK;
     }
-    if (run->checkpoints.last_saved != done && done > run->checkpoints.first_step) {
-        DDP_TRY(save(run, done, false));
+    ddp_progress_clear(&run->progress); /* waits may warn */
+    DDP_TRY(ddp_saver_finish(saver));
+    if (ddp_saver_last(saver) != done && done > run->checkpoints.first_step) {
+        DDP_TRY(save(run, done));
+        DDP_TRY(ddp_saver_finish(saver));
     }
-    DDP_TRY(ddp_saver_finish(run->checkpoints.saver));
     DDP_TRY(check_failed(run, 1));
 out:
     return status;

@@ -164,7 +164,10 @@ ddp_status_t ddp_run_setup(ddp_run_t *run)
     DDP_TRY(ddp_checkpoints_restore(run));
     DDP_TRY(ddp_peak_find(run));
     /* late, so that a set-up that fails leaves no empty folder */
-    DDP_TRY(ddp_comm_agree(run->comm, create_folder(run)));
+    ddp_run_watch_disk(run, "making the run's folder");
+    status = create_folder(run);
+    ddp_run_watch_end(run);
+    DDP_TRY(ddp_comm_agree(run->comm, status));
     DDP_TRY(ddp_checkpoints_create(run));
     say_start(run);
     if (ddp_comm_rank(run->comm) == 0) {

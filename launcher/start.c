@@ -14,6 +14,8 @@
 #define MPI_EXTRA_MS 10000
 /* All ranks wait for the same one: the first speaks, and its exit ends the job before the others do. */
 #define OTHERS_DELAY_US 3000000
+/* The other ranks see no progress from a time before the disk was asked. */
+#define OTHERS_SHARE 0.8
 
 static ddp_status_t read_config(const ddp_options_t *options, ddp_config_t *config)
 {
@@ -34,16 +36,46 @@ out:
 }
 
 /* On the watchdog's thread: MPI hangs, so this process leaves without it. */
-static void leave(void *ctx, const char *what, int limit_ms)
+static void leave_mpi(const ddp_run_t *run, const char *what, int limit_ms)
 {
-    const ddp_launch_t *launch = ctx;
-
-    usleep(launch->is_first ? 0 : OTHERS_DELAY_US);
+    usleep(run->launch.is_first ? 0 : OTHERS_DELAY_US);
     ddp_log(
         DDP_LOG_ERROR,
         "%s took more than %g s (ddp.timeout_s and 10 s): a rank did not come, or its host is not reached",
         what, limit_ms / 1e3);
+}
+
+/* The same where the disk does not answer. */
+static void leave(void *ctx, const char *what, int limit_ms)
+{
+    ddp_run_t *run = ctx;
+
+    if (!run->is_disk) {
+        leave_mpi(run, what, limit_ms);
+    } else if (run->spoken == NULL || atomic_exchange(run->spoken, 1) == 0) {
+        ddp_log(DDP_LOG_ERROR, "%s took more than %g s: the disk does not answer", what, limit_ms / 1e3);
+    }
     _exit(EXIT_FAILURE);
+}
+
+void ddp_run_watch_disk(ddp_run_t *run, const char *what)
+{
+    const double most  = run->config.checkpoint.timeout_s;
+    const double other = run->config.ddp.timeout_s * OTHERS_SHARE;
+
+    if (ddp_comm_rank(run->comm) == 0) {
+        run->is_disk = true;
+        ddp_watchdog_arm(run->watchdog, what,
+                         (int)((ddp_comm_size(run->comm) > 1 && other < most ? other : most) * 1e3));
+    }
+}
+
+void ddp_run_watch_end(ddp_run_t *run)
+{
+    if (ddp_comm_rank(run->comm) == 0) {
+        ddp_watchdog_disarm(run->watchdog);
+        run->is_disk = false;
+    }
 }
 
 static ddp_status_t start_mpi(int *argc, char ***argv, ddp_watchdog_t *watchdog, int timeout_ms)
@@ -82,7 +114,7 @@ int ddp_start(ddp_run_t *run, const ddp_options_t *options, ddp_status_t early, 
         return early == DDP_ERR_CONFIG ? 2 : EXIT_FAILURE;
     }
     run->watchdog_ms = (int)(run->config.ddp.timeout_s * 1000) + MPI_EXTRA_MS;
-    if (ddp_watchdog_create(leave, &run->launch, &watchdog) != DDP_OK ||
+    if (ddp_watchdog_create(leave, run, &watchdog) != DDP_OK ||
         start_mpi(&argc, &argv, watchdog, run->watchdog_ms) != DDP_OK) {
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
         _exit(EXIT_FAILURE);

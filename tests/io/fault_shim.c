@@ -1,8 +1,9 @@
 /* LD_PRELOAD library: counts the calls of a process that change files below a folder, and lets one of them
  * fail. SHIM_UNDER  part of the path of those files     SHIM_AT    the call, from 1; 0: only count SHIM_DO a
  * number: that errno; short: half is written; kill, torn, after: SIGKILL before it, after half of it, after
- * it; slow: it takes 3 s        SHIM_RANK  of the process, under mpirun; not set: any SHIM_LOG    gets a line
- * for each call: number, rank, what, path Close is counted, and fails like the others, but always closes. */
+ * it; slow: it takes 3 s; hang: it never returns        SHIM_RANK  of the process, under mpirun; not set: any
+ * SHIM_LOG    gets a line for each call: number, rank, what, path Close is counted, and fails like the
+ * others, but always closes. */
 #undef _FORTIFY_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -93,6 +94,9 @@ static fault_t meet(const char *what, const char *path)
     }
     if (strcmp(how, "kill") == 0) {
         die();
+    }
+    while (strcmp(how, "hang") == 0) {
+        (void)pause();
     }
     if (strcmp(how, "slow") == 0) {
         sleep(3);

@@ -248,6 +248,85 @@ not_finite()
     done
 }
 
+# number_of WHAT NAME RANK: the first such call on a file of that name
+number_of()
+{
+    awk -v what="$1" -v name="$2" -v rank="$3" '$2 == rank && $3 == what && index($4, name) { print $1; exit }' order
+}
+
+# hung WHAT NAME RANK: a run in which this call never returns ends in time, and says where it was
+hung()
+{
+    at=$(number_of "$@")
+    [ -n "$at" ] || fail "no $1 of $2 by rank $3"
+    begun=$(date +%s)
+    shimmed "$np" "$at" hang $([ "$np" -eq 1 ] || echo "$3")
+    [ "$got" -eq 1 ] || fail "$*: exit status $got"
+    [ $(($(date +%s) - begun)) -le 20 ] || fail "$*: the end took too long"
+    holds err "on [^ ]*: no progress for [0-9.]* s, in $1"
+}
+
+# A disk that does not answer, in the last save or before: the run ends, and what was saved before stays whole.
+hang()
+{
+    np=2
+    small="$small --set checkpoint.timeout_s=3"
+    whole_run 2
+    hung fsync -000000000008 0
+    holds err "run/checkpoints/$last.* in fsync of rank 0, 0.2[0-9]* of 0.2[0-9]* MB written"
+    [ "$(grep -c '^ddptrain.* for 3\.*[0-9]* s' err)" -eq 1 ] || { fail 'the end is one line'; cat err; }
+    goes_on 'a last save that hangs'
+    hung pwrite -000000000008 1
+    holds err 'in pwrite of rank 1'
+    goes_on 'a part that hangs'
+    np=1
+    whole_run 1
+    hung rename -000000000002 0
+    holds err 'checkpoint of step 4 is not saved: still writing .*-000000000002.h5'
+    [ "$(find run -name 'ckpt-*')" = '' ] || fail 'a checkpoint that was not saved is there'
+    hung fallocate -000000000000 0
+    holds err "getting folder 'run/checkpoints' ready for checkpoints on"
+    [ "$(grep -c '^ddptrain' err)" -eq 2 ] || { fail 'a warning and the end'; cat err; }
+}
+
+# A disk that answers late: a save that is due meanwhile is left out, and the run is the same.
+late()
+{
+    np=2
+    small="$small --set checkpoint.timeout_s=5"
+    whole_run 2
+    for rank in 0 1; do
+        at=$(number_of pwrite -000000000004 $rank)
+        shimmed 2 "$at" slow $rank
+        [ "$got" -eq 0 ] && [ "$(weights)" = "$whole" ] || { fail "exit status $got"; cat err; }
+        holds err 'checkpoint of step 6 is not saved: still writing .*-000000000004.h5.* in pwrite'
+        cmp whole/checkpoints/$last run/checkpoints/$last || fail 'the last file is another one'
+        [ -e run/checkpoints/ckpt-000000000004.h5 ] || fail 'what was written late is not there'
+        [ -e run/checkpoints/ckpt-000000000006.h5 ] && fail 'the save was not left out'
+    done
+}
+
+# Each call of a save and of the start never returns, of either rank; three saves in a row that are left out.
+all_hang()
+{
+    hang
+    np=1
+    for call in 'open -000000000000' 'unlink -000000000000' 'open -000000000008' 'fallocate -000000000008' \
+        'pwrite -000000000008' 'close -000000000008' 'fsync -000000000008' 'rename -000000000008'; do
+        hung $call 0
+    done
+    small="$small --set train.steps=20"
+    hung fsync -000000000002 0
+    holds err '3 checkpoints in a row could not be saved'
+    np=2
+    small="$small --set train.steps=8"
+    whole_run 2
+    for call in 'open -000000000008' 'close -000000000008'; do
+        hung $call 1
+        goes_on "$call"
+    done
+}
+
 trap 'umount "$folder/disk" 2>/dev/null; rm -rf "$folder"' EXIT
 "$case"
 exit $failed
