@@ -1,6 +1,6 @@
 #!/bin/sh
-# tests/mutants/run.sh [name... | --sample N SEED]: plants one fault at a time in a copy of the sources and checks that the tests named
-# in mutants.txt notice. A fault that no test notices is an error. The copy is build-mutants/ in the root of the repository.
+# tests/mutants/run.sh [name... | --sample N SEED | --check]: plants one fault at a time in a copy of the sources and checks that the tests named
+# in mutants.txt notice. A fault that no test notices is an error. --check only sees that each script still changes its file. The copy is build-mutants/ in the root of the repository.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -12,8 +12,30 @@ names=$(sed 's/#.*//' "$here/mutants.txt" | awk -F'|' 'NF { gsub(/ /, "", $1); p
 if [ "${1-}" = --sample ]; then
     names=$(printf '%s\n' "$names" | awk -v seed="$3" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort | head -n "$2" |
         cut -f2)
-elif [ $# -gt 0 ]; then
+elif [ $# -gt 0 ] && [ "$1" != --check ]; then
     names=$*
+fi
+
+# fields NAME: the line's file, script and tests. " | " separates fields; "\|" inside the last one is the "or" of the
+# regular expression.
+fields()
+{
+    line=$(grep "^$1 |" "$here/mutants.txt") || { echo "no mutant '$1' in mutants.txt"; exit 2; }
+    file=$(printf '%s' "$line" | awk -F' \\| ' '{ print $2 }')
+    script=$(printf '%s' "$line" | awk -F' \\| ' '{ print $3 }')
+    tests=$(printf '%s' "$line" | awk -F' \\| ' '{ print $4 }' | sed 's/\\|/|/g')
+}
+
+if [ "${1-}" = --check ]; then
+    stale=0
+    for name in $names; do
+        fields "$name"
+        if sed "$script" "$root/$file" | cmp -s "$root/$file" -; then
+            echo "$name: the sed script changes nothing in $file"
+            stale=1
+        fi
+    done
+    exit $stale
 fi
 
 mkdir -p "$copy/src"
@@ -31,11 +53,7 @@ build()
 
 missed=0
 for name in $names; do
-    line=$(grep "^$name |" "$here/mutants.txt") || { echo "no mutant '$name' in mutants.txt"; exit 2; }
-    # " | " separates fields; "\|" inside the last one is the "or" of the regular expression
-    file=$(printf '%s' "$line" | awk -F' \\| ' '{ print $2 }')
-    script=$(printf '%s' "$line" | awk -F' \\| ' '{ print $3 }')
-    tests=$(printf '%s' "$line" | awk -F' \\| ' '{ print $4 }' | sed 's/\\|/|/g')
+    fields "$name"
     if ! build "$tests"; then
         tail -n 30 "$copy/log"
         exit 1
