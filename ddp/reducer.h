@@ -175,6 +175,7 @@ typedef struct ddp_step_result {
     int64_t comm_ns;         /* time this rank spent in reduction and update work */
     int64_t exposed_comm_ns; /* from the end of its backward to the end of its part of the step: what
                                 backward did not hide of waiting, reducing and updating */
+    int64_t exposed_work_ns; /* what of comm_ns fell into that time: the rest of it is waiting */
     int     slowest_rank;    /* of this machine: whose gradients were the last to be final */
     int64_t spread_ns;       /* by how much after the first rank's */
 } ddp_step_result_t;
@@ -206,6 +207,14 @@ typedef struct ddp_bucket_times {
 /** Local; after step_end. @return the number of buckets; at most `capacity` are written */
 DDP_API size_t ddp_reducer_bucket_times(const ddp_reducer_t *reducer, ddp_bucket_times_t *times,
                                         size_t capacity);
+
+/**
+ * Bytes that this rank takes from each rank in a step with as many micro-batches as the last one: from the
+ * gradients of ranks of its machine, which it reads in shared memory; from others partial sums and totals,
+ * over MPI. Without running averages' and losses' few. Local; after a step.
+ * @param [out] from  [number of ranks]; its own is 0
+ */
+DDP_API void ddp_reducer_traffic(const ddp_reducer_t *reducer, uint64_t *from);
 
 /** xxh128 of all parameters in name order (names and element bytes, no padding), hex in text[33]. After
  * _finish. Local. */

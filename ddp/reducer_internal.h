@@ -169,6 +169,7 @@ struct ddp_reducer {
     bool                wants_norm; /* keep the sums of squares */
     size_t              broken;     /* first tensor that was not finite in this rank's updates */
     int64_t             comm_ns, begin_ns, backward_end_ns, end_ns;
+    int64_t             hidden_comm_ns; /* comm_ns at the end of backward */
     int                 slowest_rank;
     int64_t             spread_ns;
 };

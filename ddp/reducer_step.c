@@ -60,7 +60,10 @@ static ddp_status_t ready_work(void *args)
 
 static ddp_status_t backward_end_work(void *args)
 {
-    (*(ddp_reducer_t **)args)->backward_end_ns = ddp_clock_ns();
+    ddp_reducer_t *r = *(ddp_reducer_t **)args;
+
+    r->backward_end_ns = ddp_clock_ns();
+    r->hidden_comm_ns  = r->comm_ns;
     return DDP_OK;
 }
 
@@ -175,6 +178,7 @@ ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *r, const ddp_step_t *step)
     r->wants_norm      = step->grad_norm;
     r->broken          = DDP_NO_TENSOR;
     r->comm_ns         = 0;
+    r->hidden_comm_ns  = 0;
     r->begin_ns        = ddp_clock_ns();
     r->backward_end_ns = r->begin_ns;
     ddp_partition(r->params.micro_batches, (size_t)r->size, (size_t)r->rank, &r->first_leaf, &r->n_leaves);
@@ -337,6 +341,7 @@ ddp_status_t ddp_reducer_step_end(ddp_reducer_t *r, ddp_step_result_t *result_p)
         .request         = r->sums.request,
         .comm_ns         = r->comm_ns,
         .exposed_comm_ns = r->end_ns > r->backward_end_ns ? r->end_ns - r->backward_end_ns : 0,
+        .exposed_work_ns = r->comm_ns - r->hidden_comm_ns,
         .slowest_rank    = r->slowest_rank,
         .spread_ns       = r->spread_ns,
     };
@@ -369,4 +374,27 @@ ddp_status_t ddp_reducer_finish(ddp_reducer_t *r)
     DDP_TRY(ddp_reducer_check_updates(r));
 out:
     return status;
+}
+
+void ddp_reducer_traffic(const ddp_reducer_t *r, uint64_t *from)
+{
+    const uint64_t block_bytes = DDP_BLOCK * sizeof(float);
+
+    memset(from, 0, (size_t)r->size * sizeof(*from));
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        const ddp_bucket_t *bucket = &r->buckets[b];
+        const ddp_wire_t   *wire   = &bucket->wire;
+
+        for (size_t s = 0; s < r->n_sources; s++) {
+            from[r->sources[s].rank] +=
+                r->sources[s].rank == r->rank ? 0 : bucket->slice_blocks * block_bytes;
+        }
+        for (size_t i = 0; i < wire->n_home; i++) {
+            from[wire->home[i].peer] +=
+                r->machine_nodes[wire->home[i].machine] * wire->home[i].blocks * block_bytes;
+        }
+        for (size_t i = 0; i < wire->n_away; i++) {
+            from[wire->away[i].peer] += wire->away[i].blocks * block_bytes;
+        }
+    }
 }

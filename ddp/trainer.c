@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/convert.h"
 #include "base/error.h"
 #include "nn/params.h"
@@ -13,6 +14,9 @@ struct ddp_trainer {
     ddp_reducer_t       *reducer; /* owned */
     uint8_t             *used;    /* owned, [tensors] */
     uint64_t             step;
+    int64_t              begin_ns; /* of the last step */
+    ddp_micro_times_t   *times;    /* owned, [micro-batches of this rank] */
+    size_t               n_times;
 };
 
 static ddp_status_t on_ready(void *reducer, size_t tensor)
@@ -30,6 +34,19 @@ static ddp_status_t make_tape(ddp_trainer_t *t)
     params.stream = t->params.reducer.compute;
     params.params = t->params.params;
     DDP_TRY(ddp_tape_create(&params, &t->tape));
+out:
+    return status;
+}
+
+static ddp_status_t make_times(ddp_trainer_t *t)
+{
+    ddp_status_t status = DDP_OK;
+    size_t       first  = 0;
+    size_t       count  = 0;
+
+    ddp_reducer_range(t->reducer, &first, &count);
+    t->times = calloc(count, sizeof(*t->times));
+    DDP_REQUIRE(t->times != NULL, DDP_ERR_NO_MEMORY, "no memory for a trainer");
 out:
     return status;
 }
@@ -80,6 +97,7 @@ ddp_status_t ddp_trainer_create(const ddp_trainer_params_t *params, ddp_trainer_
     t->params.reducer.n_tensors = ddp_params_count(params->params);
     DDP_TRY(ddp_comm_agree(comm, make_tape(t)));
     DDP_TRY(ddp_reducer_create(&t->params.reducer, &t->reducer));
+    DDP_TRY(ddp_comm_agree(comm, make_times(t)));
     ddp_tape_set_ready(t->tape, on_ready, t->reducer);
     DDP_TRY(ddp_comm_agree(comm, initialize(t)));
     DDP_TRY(ddp_reducer_publish(t->reducer));
@@ -100,6 +118,7 @@ void ddp_trainer_destroy(ddp_trainer_t **trainer_p)
     ddp_reducer_destroy(&t->reducer);
     ddp_tape_destroy(&t->tape);
     free(t->used);
+    free(t->times);
     free(t);
     *trainer_p = NULL;
 }
@@ -109,16 +128,20 @@ static ddp_status_t micro_step(ddp_trainer_t *t, const ddp_micro_t *micro)
     ddp_status_t     status = DDP_OK;
     ddp_tape_begin_t begin  = {
          .training = true, .seed = t->params.seed, .step = t->step, .first_row = micro->first_row};
-    ddp_loss_stats_t *stats = NULL;
-    float            *grads = NULL;
+    ddp_loss_stats_t  *stats = NULL;
+    float             *grads = NULL;
+    ddp_micro_times_t *times = &t->times[t->n_times++];
 
+    times->forward_ns = ddp_clock_ns() - t->begin_ns;
     DDP_TRY(ddp_reducer_micro_begin(t->reducer, micro->micro_batch, &grads, &begin.accumulate_grads));
     ddp_params_bind(t->params.params, NULL, grads);
     DDP_TRY(ddp_tape_begin(t->tape, &begin));
     DDP_TRY(t->params.forward(t->params.ctx, t->tape, micro, &stats));
     ddp_tape_used(t->tape, t->used);
     DDP_TRY(ddp_reducer_forward_done(t->reducer, stats, t->used));
+    times->backward_ns = ddp_clock_ns() - t->begin_ns;
     DDP_TRY(ddp_tape_backward(t->tape));
+    times->end_ns = ddp_clock_ns() - t->begin_ns;
     DDP_TRY(ddp_reducer_micro_end(t->reducer));
 out:
     return status;
@@ -132,6 +155,8 @@ ddp_status_t ddp_trainer_step(ddp_trainer_t *t, const ddp_step_t *step, ddp_step
     size_t       count;
 
     DDP_TRY(ddp_reducer_step_begin(t->reducer, step));
+    t->begin_ns = ddp_clock_ns();
+    t->n_times  = 0;
     ddp_reducer_range(t->reducer, &first, &count);
     for (size_t v = 0; v < first + count; v++) {
         const size_t before = micro.first_row + micro.n;
@@ -155,6 +180,16 @@ out:
 void ddp_trainer_set_step(ddp_trainer_t *trainer, uint64_t step)
 {
     trainer->step = step;
+}
+
+size_t ddp_trainer_times(const ddp_trainer_t *trainer, int64_t *begin_ns_p, ddp_micro_times_t *times,
+                         size_t capacity)
+{
+    *begin_ns_p = trainer->begin_ns;
+    for (size_t i = 0; i < trainer->n_times && i < capacity; i++) {
+        times[i] = trainer->times[i];
+    }
+    return trainer->n_times;
 }
 
 ddp_reducer_t *ddp_trainer_reducer(ddp_trainer_t *trainer)

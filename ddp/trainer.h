@@ -64,6 +64,19 @@ DDP_API ddp_status_t ddp_trainer_step(ddp_trainer_t *trainer, const ddp_step_t *
  */
 DDP_API void ddp_trainer_set_step(ddp_trainer_t *trainer, uint64_t step);
 
+/** What a micro-batch of the last step took on this rank, from the step's begin: when its forward began, when
+ * that ended and backward began, and when backward, with what it hides of reducing and updating, ended. */
+typedef struct ddp_micro_times {
+    int64_t forward_ns, backward_ns, end_ns;
+} ddp_micro_times_t;
+/**
+ * Local; after a step.
+ * @param [out] begin_ns_p  the step's begin, ddp_clock_ns(); all ranks of the machine have the same clock
+ * @return this rank's micro-batches that had samples; at most `capacity` are written
+ */
+DDP_API size_t ddp_trainer_times(const ddp_trainer_t *trainer, int64_t *begin_ns_p, ddp_micro_times_t *times,
+                                 size_t capacity);
+
 /** Borrowed from the trainer. The tape serves for evaluation between steps too (after ddp_reducer_finish()).
  */
 DDP_API ddp_reducer_t   *ddp_trainer_reducer(ddp_trainer_t *trainer);

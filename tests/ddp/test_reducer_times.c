@@ -96,6 +96,52 @@ START_TEST(a_rank_that_was_waited_for_is_named)
 }
 END_TEST
 
+/* Eight micro-batches: on three ranks of one machine 0-1 2 | 3 4-5 | 6-7, so 2, 2 and 1 open subtrees, of
+ * which each owner reads its slice; between machines the partial sums of the other's half go one way, totals
+ * of the own half the other. */
+START_TEST(traffic_is_what_owners_take_from_others)
+{
+    static const uint64_t subtrees[3][3] = {{1}, {1, 1}, {2, 2, 1}};
+    uint64_t              from[3]        = {9, 9, 9};
+    uint64_t              all[3][3]      = {{0}};
+    ddp_step_result_t     result;
+    toy_t                 toy;
+    bool                  is_right = true;
+
+    open_toy(&toy, -1, 0.0F);
+    ddp_assert_all(toy_step(&toy, 0.1F, 64, NULL, &result) == DDP_OK);
+    ddp_reducer_traffic(toy.reducer, from);
+    ddp_assert_all(ddp_comm_allgather(toy.comm, from, sizeof(from), all) == DDP_OK);
+    for (int r = 0; r < ddp_comm_size(toy.comm);
+         r++) { /* of whose gradients everything but his slice is read */
+        const int      size  = ddp_comm_size(toy.comm);
+        const uint64_t bytes = toy.total * sizeof(float);
+        uint64_t       taken = 0;
+
+        for (int me = 0; me < size; me++) {
+            taken += all[me][r];
+            is_right = is_right && (all[me][r] == 0) == (me == r);
+        }
+        if (ddp_comm_machines(toy.comm) > 1) {
+            is_right = is_right && taken == bytes;
+        } else {
+            is_right = is_right && taken <= subtrees[size - 1][r] * bytes &&
+                       taken % subtrees[size - 1][r] == 0 && (size == 1 || 3 * taken >= bytes);
+        }
+    }
+    if (ddp_comm_size(toy.comm) == 2 && ddp_comm_machines(toy.comm) == 1) {
+        is_right = is_right && all[0][1] + all[1][0] == toy.total * sizeof(float);
+    }
+    if (ddp_comm_size(toy.comm) == 3) {
+        is_right = is_right && all[1][0] == 2 * all[1][2] && all[0][1] == 2 * all[0][2] &&
+                   all[2][0] == all[2][1] &&
+                   all[0][2] + all[1][2] + all[2][0] / 2 == toy.total * sizeof(float);
+    }
+    ddp_assert_all(is_right);
+    toy_destroy(&toy);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("reducer times");
@@ -103,6 +149,7 @@ static Suite *make_suite(void)
 
     tcase_add_test(tcase, a_bucket_is_ready_then_launched_then_done);
     tcase_add_test(tcase, a_rank_that_was_waited_for_is_named);
+    tcase_add_test(tcase, traffic_is_what_owners_take_from_others);
     suite_add_tcase(suite, tcase);
     return suite;
 }
