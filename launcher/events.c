@@ -5,7 +5,9 @@
 #include <xxhash.h>
 
 #include "base/error.h"
-#include "launcher/run.h"
+#include "launcher/events_internal.h"
+
+#define MIB 1048576.0
 
 static void add(cJSON *object, const char *name, double value)
 {
@@ -164,9 +166,7 @@ void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
     if (report->tokens_per_s > 0) {
         add(event, "tokens_per_s", report->tokens_per_s);
     }
-    add(event, "exposed_comm_ms", report->exposed_comm_ms);
-    add(event, "comm_ms", report->comm_ms);
-    add(event, "overlap", report->overlap);
+    ddp_events_add_times(event, run, report);
     add(event, "data_wait_ms", report->data_wait_ms);
     add(event, "gflops", report->gflops);
     add(event, "mfu", report->mfu);
@@ -232,8 +232,9 @@ void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
     }
     add(event, "seconds", report->seconds);
     add(event, "first_step_ms", report->first_step_ms);
-    add(event, "peak_rss_mb", report->peak_rss_mb);
-    add(event, "pss_mb", report->pss_mb);
+    add(event, "peak_rss_mb", (double)report->use.peak_rss / MIB);
+    add(event, "pss_mb", (double)report->use.pss / MIB);
+    ddp_events_add_use(event, run, &report->use);
     if (report->test.perplexity > 0) {
         add(event, "perplexity", report->test.perplexity);
     }

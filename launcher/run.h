@@ -21,6 +21,7 @@
 #include "launcher/config.h"
 #include "launcher/devices.h"
 #include "launcher/launch.h"
+#include "launcher/measure.h"
 #include "launcher/memory.h"
 #include "launcher/options.h"
 #include "launcher/progress.h"
@@ -166,6 +167,13 @@ void ddp_run_set_tape(const ddp_run_t *run, ddp_tape_t *tape);
 /** Forward of `n` samples: x images or tokens, y labels or targets, as `data` has them. */
 ddp_status_t ddp_run_loss(const ddp_run_t *run, ddp_model_t *model, ddp_tape_t *tape, const void *x,
                           const int32_t *y, size_t n, ddp_loss_stats_t **stats_p) DDP_NODISCARD;
+/** Its two halves, for train.mode dp: what is gathered (logits; inside of a replica what a fused head takes),
+ * and the loss of it. */
+ddp_status_t ddp_run_output(const ddp_run_t *run, ddp_model_t *model, ddp_tape_t *tape, const void *x,
+                            size_t n, ddp_tensor_t **output_p) DDP_NODISCARD;
+ddp_status_t ddp_run_output_loss(const ddp_run_t *run, ddp_model_t *model, ddp_tape_t *tape,
+                                 ddp_tensor_t *output, const int32_t *y,
+                                 ddp_loss_stats_t **stats_p) DDP_NODISCARD;
 /** This rank's loader as the configuration has it. */
 ddp_loader_params_t ddp_run_loader_params(const ddp_run_t *run);
 /** The reducer's parameters as the configuration has them; comm and compute as in `run`. */
@@ -200,12 +208,13 @@ void ddp_run_sample(ddp_run_t *run, uint64_t step);
 
 /** What a step event says: means over the steps since the last one, but for loss, lr and grad_norm. */
 typedef struct ddp_step_report {
-    uint64_t step; /* steps done, from 1 */
-    uint64_t epoch;
-    double   loss, lr, grad_norm; /* grad_norm NaN: not computed */
-    double   step_ms, samples_per_s, exposed_comm_ms, comm_ms, data_wait_ms;
-    double   tokens_per_s; /* 0: pictures */
-    double   overlap;      /* share of reduction and update work that backward hid */
+    uint64_t             step; /* steps done, from 1 */
+    uint64_t             epoch;
+    double               loss, lr, grad_norm; /* grad_norm NaN: not computed */
+    double               step_ms, samples_per_s, data_wait_ms;
+    const ddp_measure_t *measure;      /* sums over these steps; borrowed */
+    double               tokens_per_s; /* 0: pictures */
+    double               overlap;      /* share of reduction and update work that backward hid */
     double   gflops, mfu;  /* of a rank: the model's operations a second, and their share of the peak */
     int      slowest_rank; /* of the last step, as ddp_step_result_t */
     double   spread_ms;
@@ -229,11 +238,13 @@ void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eva
 typedef struct ddp_end_report {
     uint64_t          steps, skipped;
     double            seconds, first_step_ms;
-    double            peak_rss_mb; /* largest of the ranks */
-    double            pss_mb;      /* all ranks together, shared memory counted once */
-    ddp_eval_result_t test;        /* the last evaluation */
+    ddp_eval_result_t test;    /* the last evaluation */
+    ddp_measure_t     measure; /* sums over all steps */
+    ddp_use_t         use;     /* of all devices; owned */
     char              weights[33];
 } ddp_end_report_t;
+/** The timeline of a step. @param [in] spans  [n] */
+void ddp_event_trace(ddp_run_t *run, uint64_t step, double step_ms, const ddp_span_t *spans, size_t n);
 void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report);
 
 /**

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -13,12 +12,14 @@
 #include "io/sampler.h"
 #include "launcher/run.h"
 
+#define MIB 1048576.0
+
 /* What has passed since the last step event. */
 typedef struct window {
-    int64_t  start_ns;
-    int64_t  wait_ns; /* of the loader, at the start */
-    int64_t  comm_ns, exposed_ns;
-    uint64_t steps, samples, skipped;
+    int64_t       start_ns;
+    int64_t       wait_ns; /* of the loader, at the start */
+    ddp_measure_t measure;
+    uint64_t      samples, skipped;
 } window_t;
 
 static void window_open(const ddp_run_t *run, window_t *window)
@@ -115,7 +116,8 @@ static void say_step(ddp_run_t *run, const ddp_step_report_t *report)
 /* What was done before the end of backward, of all reduction and update work. */
 static double overlap(const window_t *window)
 {
-    const double share = window->comm_ns > 0 ? 1 - (double)window->exposed_ns / (double)window->comm_ns : 0;
+    const ddp_measure_t *sum   = &window->measure;
+    const double         share = sum->comm_ns > 0 ? 1 - (double)sum->exposed_ns / (double)sum->comm_ns : 0;
 
     return share > 0 ? share : 0;
 }
@@ -126,7 +128,7 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
 {
     const uint64_t       done   = step + 1;
     const double         passed = (double)(ddp_clock_ns() - window->start_ns);
-    const double         n      = (double)window->steps;
+    const double         n      = (double)window->measure.steps;
     const double         rate   = (double)window->samples * 1e9 / passed;
     const double         ranks  = ddp_comm_size(run->comm);
     ddp_progress_state_t drawn  = {.step          = done,
@@ -137,21 +139,20 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
                                    .samples_per_s = rate,
                                    .tokens_per_s  = rate * (double)run->data.context,
                                    .seconds_left  = (double)(run->total_steps - done) * passed / n / 1e9};
-    ddp_step_report_t    report = {.step            = done,
-                                   .epoch           = range->epoch + 1,
-                                   .loss            = result->loss,
-                                   .lr              = ddp_schedule_lr(&run->schedule, step),
-                                   .grad_norm       = result->grad_norm,
-                                   .step_ms         = passed / n / 1e6,
-                                   .samples_per_s   = rate,
-                                   .tokens_per_s    = rate * (double)run->data.context,
-                                   .exposed_comm_ms = (double)window->exposed_ns / n / 1e6,
-                                   .comm_ms         = (double)window->comm_ns / n / 1e6,
-                                   .overlap         = overlap(window),
-                                   .gflops          = rate * ddp_model_flops(run->model) / ranks / 1e9,
-                                   .slowest_rank    = result->slowest_rank,
-                                   .spread_ms       = (double)result->spread_ns / 1e6,
-                                   .skipped         = window->skipped};
+    ddp_step_report_t    report = {.step          = done,
+                                   .epoch         = range->epoch + 1,
+                                   .loss          = result->loss,
+                                   .lr            = ddp_schedule_lr(&run->schedule, step),
+                                   .grad_norm     = result->grad_norm,
+                                   .step_ms       = passed / n / 1e6,
+                                   .samples_per_s = rate,
+                                   .tokens_per_s  = rate * (double)run->data.context,
+                                   .measure       = &window->measure,
+                                   .overlap       = overlap(window),
+                                   .gflops        = rate * ddp_model_flops(run->model) / ranks / 1e9,
+                                   .slowest_rank  = result->slowest_rank,
+                                   .spread_ms     = (double)result->spread_ns / 1e6,
+                                   .skipped       = window->skipped};
 
     ddp_progress_draw(&run->progress, &drawn);
     if (is_told(run, step)) {
@@ -225,6 +226,43 @@ out:
     return status;
 }
 
+/* The last step's timeline. */
+static ddp_status_t trace(ddp_run_t *run, uint64_t step, int64_t step_ns, const ddp_step_result_t *result)
+{
+    ddp_status_t status = DDP_OK;
+    ddp_span_t  *spans  = NULL;
+    size_t       n      = 0;
+
+    if (run->config.train.trace && step + 1 == run->total_steps) {
+        DDP_TRY(ddp_spans_gather(run, result, &spans, &n));
+        if (ddp_comm_rank(run->comm) == 0) {
+            ddp_event_trace(run, step + 1, (double)step_ns / 1e6, spans, n);
+        }
+    }
+out:
+    free(spans);
+    return status;
+}
+
+static ddp_status_t measured_step(ddp_run_t *run, uint64_t step, ddp_step_result_t *result, window_t *window,
+                                  ddp_measure_t *sum)
+{
+    ddp_status_t  status = DDP_OK;
+    const int64_t start  = ddp_clock_ns();
+    const int64_t waited = ddp_loader_wait_ns(run->loader);
+    int64_t       end;
+    ddp_measure_t measure;
+
+    DDP_TRY(ddp_run_step(run, step, result));
+    end = ddp_clock_ns();
+    ddp_measure_step(run, result, ddp_loader_wait_ns(run->loader) - waited, &measure);
+    ddp_measure_add(&window->measure, &measure);
+    ddp_measure_add(sum, &measure);
+    DDP_TRY(trace(run, step, end - start, result));
+out:
+    return status;
+}
+
 static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
 {
     ddp_status_t status = DDP_OK;
@@ -236,15 +274,12 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
         ddp_step_result_t       result = {0};
         double                  loss   = NAN;
 
-        DDP_TRY(ddp_run_step(run, step, &result));
+        DDP_TRY(measured_step(run, step, &result, &window, &end->measure));
         if (step == run->checkpoints.first_step) {
             end->first_step_ms = (double)(ddp_clock_ns() - run->start_ns) / 1e6;
         }
-        window.steps++;
         window.samples += range.count;
         window.skipped += result.skipped ? 1 : 0;
-        window.comm_ns += result.comm_ns;
-        window.exposed_ns += result.exposed_comm_ns;
         end->skipped += result.skipped ? 1 : 0;
         if (ddp_comm_rank(run->comm) == 0) {
             say_skipped(run, step, &result, end->skipped);
@@ -278,52 +313,6 @@ out:
     return status;
 }
 
-/* Proportional set size: each page divided by the number of processes that map it. */
-static double own_pss_mb(void)
-{
-    FILE  *file = fopen("/proc/self/smaps_rollup", "r");
-    char   line[128];
-    double kb = 0;
-
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        if (strncmp(line, "Pss:", 4) == 0) {
-            kb = strtod(line + 4, NULL);
-            break;
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return kb / 1024;
-}
-
-typedef struct memory_use {
-    double pss_mb, peak_rss_mb;
-} memory_use_t;
-
-static ddp_status_t gather_memory(ddp_run_t *run, ddp_end_report_t *end)
-{
-    ddp_status_t  status = DDP_OK;
-    const int     size   = ddp_comm_size(run->comm);
-    memory_use_t *all    = calloc((size_t)size, sizeof(*all));
-    memory_use_t  mine   = {.pss_mb = own_pss_mb()};
-    struct rusage usage;
-
-    status = all != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for %d ranks", size);
-    DDP_TRY(ddp_comm_agree(run->comm, status));
-    if (getrusage(RUSAGE_SELF, &usage) == 0) {
-        mine.peak_rss_mb = (double)usage.ru_maxrss / 1024;
-    }
-    DDP_TRY(ddp_comm_allgather(run->comm, &mine, sizeof(mine), all));
-    for (int r = 0; r < size; r++) {
-        end->pss_mb += all[r].pss_mb;
-        end->peak_rss_mb = all[r].peak_rss_mb > end->peak_rss_mb ? all[r].peak_rss_mb : end->peak_rss_mb;
-    }
-out:
-    free(all);
-    return status;
-}
-
 /* Rank 0's last words. */
 static ddp_status_t say_end(ddp_run_t *run, ddp_end_report_t *end)
 {
@@ -337,7 +326,7 @@ static ddp_status_t say_end(ddp_run_t *run, ddp_end_report_t *end)
     ddp_progress_clear(&run->progress);
     ddp_log(DDP_LOG_INFO, "done: %" PRIu64 " steps in %.1f s, test%s accuracy %.4f, %.0f MB, folder %s",
             end->steps, end->seconds, perplexity_text(&end->test, more, sizeof(more)), end->test.accuracy,
-            end->pss_mb, run->folder);
+            (double)end->use.pss / MIB, run->folder);
     printf("weights %s\n", end->weights);
     if (fflush(stdout) != 0) {
         return ddp_fail(DDP_ERR_IO, "stdout: %s", strerror(errno));
@@ -358,9 +347,10 @@ ddp_status_t ddp_run_train(ddp_run_t *run)
         goto out;
     }
     end.seconds = (double)(ddp_clock_ns() - start) / 1e9;
-    DDP_TRY(gather_memory(run, &end));
+    DDP_TRY(ddp_use_gather(run, &end.measure, &end.use));
     DDP_TRY(ddp_comm_agree(run->comm, say_end(run, &end)));
 out:
+    ddp_use_free(&end.use);
     return status;
 }
 

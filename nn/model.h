@@ -69,6 +69,12 @@ DDP_API ddp_status_t ddp_model_forward(ddp_model_t *model, ddp_tape_t *tape, ddp
 DDP_API ddp_status_t ddp_model_forward_tokens(ddp_model_t *model, ddp_tape_t *tape, const int32_t *tokens,
                                               const int32_t *targets, size_t n, size_t length,
                                               ddp_loss_stats_t **stats_p) DDP_NODISCARD;
+/** Its two halves, to take the loss elsewhere than in one call: x[n, length, channels], which the head makes
+ * logits of, and the head with the loss. The same bits. */
+DDP_API ddp_status_t ddp_model_hidden(ddp_model_t *model, ddp_tape_t *tape, const int32_t *tokens, size_t n,
+                                      size_t length, ddp_tensor_t **x_p) DDP_NODISCARD;
+DDP_API ddp_status_t ddp_model_head_loss(ddp_model_t *model, ddp_tape_t *tape, ddp_tensor_t *x,
+                                         const int32_t *targets, ddp_loss_stats_t **stats_p) DDP_NODISCARD;
 /** Of a gpt2: logits[n, length, vocab], for sampling. */
 DDP_API ddp_status_t ddp_model_logits(ddp_model_t *model, ddp_tape_t *tape, const int32_t *tokens, size_t n,
                                       size_t length, ddp_tensor_t **logits_p) DDP_NODISCARD;

@@ -188,9 +188,8 @@ out:
     return status;
 }
 
-/* What the head sees. */
-static ddp_status_t run_body(const ddp_model_t *model, ddp_tape_t *tape, const int32_t *tokens, size_t n,
-                             size_t length, ddp_tensor_t **x_p)
+ddp_status_t ddp_model_hidden(ddp_model_t *model, ddp_tape_t *tape, const int32_t *tokens, size_t n,
+                              size_t length, ddp_tensor_t **x_p)
 {
     ddp_status_t  status = DDP_OK;
     ddp_tensor_t *x      = NULL;
@@ -210,6 +209,12 @@ out:
     return status;
 }
 
+ddp_status_t ddp_model_head_loss(ddp_model_t *model, ddp_tape_t *tape, ddp_tensor_t *x,
+                                 const int32_t *targets, ddp_loss_stats_t **stats_p)
+{
+    return ddp_nn_head_cross_entropy(tape, x, model->wte, targets, NULL, IGNORED, stats_p);
+}
+
 ddp_status_t ddp_model_forward_tokens(ddp_model_t *model, ddp_tape_t *tape, const int32_t *tokens,
                                       const int32_t *targets, size_t n, size_t length,
                                       ddp_loss_stats_t **stats_p)
@@ -217,8 +222,8 @@ ddp_status_t ddp_model_forward_tokens(ddp_model_t *model, ddp_tape_t *tape, cons
     ddp_status_t  status = DDP_OK;
     ddp_tensor_t *x      = NULL;
 
-    DDP_TRY(run_body(model, tape, tokens, n, length, &x));
-    DDP_TRY(ddp_nn_head_cross_entropy(tape, x, model->wte, targets, NULL, IGNORED, stats_p));
+    DDP_TRY(ddp_model_hidden(model, tape, tokens, n, length, &x));
+    DDP_TRY(ddp_model_head_loss(model, tape, x, targets, stats_p));
 out:
     return status;
 }
@@ -229,7 +234,7 @@ ddp_status_t ddp_model_logits(ddp_model_t *model, ddp_tape_t *tape, const int32_
     ddp_status_t  status = DDP_OK;
     ddp_tensor_t *x      = NULL;
 
-    DDP_TRY(run_body(model, tape, tokens, n, length, &x));
+    DDP_TRY(ddp_model_hidden(model, tape, tokens, n, length, &x));
     DDP_TRY(ddp_nn_linear(tape, x, model->wte, DDP_NO_PARAM, DDP_ACT_NONE, logits_p));
 out:
     return status;

@@ -430,7 +430,7 @@ rates()
     holds measured/metrics.jsonl '"peak_gflops":[0-9]*[1-9]'
     grep -q '"bucket_times"' measured/metrics.jsonl && fail 'stamps that nobody asked for'
     ranks 2 0 $small --set train.peak_gflops=50 --set ddp.trace_buckets=true --set ddp.bucket_cap_mb=0.001 \
-        --set ddp.tail_bucket_kb=0 --out told
+        --set ddp.tail_bucket_kb=0 --set train.trace=true --out told
     holds told/metrics.jsonl '"peak_gflops":50,'
     number told/metrics.jsonl step samples_per_s >rate
     number told/metrics.jsonl step gflops >gflops
@@ -446,6 +446,25 @@ rates()
         awk -F, -v n="$buckets" '{ if (NF != n) exit 1; for (i = 2; i <= n; i++) if ($i < $(i - 1)) exit 1 }' stamps ||
             fail "${stamp}_ms of $buckets buckets: $(cat stamps)"
     done
+    timeline told/metrics.jsonl "$buckets"
+    grep -q '"event":"trace"' measured/metrics.jsonl && fail 'a timeline that nobody asked for'
+    # each of two ranks reads its half of the other's gradients: of every tensor, in blocks of 1 KiB
+    blocks=$(sed -n 's/.*"device_memory_bytes":\[{"id":0,"parameters":\([0-9]*\).*/\1/p' told/metrics.jsonl)
+    [ "$(number told/metrics.jsonl end gradients)" -eq $((2 * blocks)) ] || fail 'not the bytes that owners read'
+    holds told/metrics.jsonl '"device_busy_ms":\[[0-9.e-]*,[0-9.e-]*\],"links":\[\[1,0,[0-9]*\],\[0,1,[0-9]*\]\]'
+}
+
+# timeline FILE BUCKETS: eight micro-batches on two ranks, forward before backward, and buckets; nothing before the
+# step or much behind its end.
+timeline()
+{
+    sed -n 's/.*"spans":\[\[\(.*\)\]\]}/\1/p' "$1" | sed 's/\],\[/\n/g' | tr -d '"' >spans
+    awk -F, -v buckets="$2" -v ms="$(number "$1" trace step_ms)" '
+        { n[$1]++; if ($3 > $4 || $3 < -1000 || $4 > 1000 * ms + 1000) bad = 1 }
+        $1 == "forward" { begin[$2] = $3; if ($3 < end[$2]) bad = 1 }
+        $1 == "backward" { end[$2] = $4; if ($3 < begin[$2]) bad = 1 }
+        END { exit bad || n["forward"] != 8 || n["backward"] != 8 || n["reduce"] != 2 * buckets || n["exposed"] > 2 }' spans ||
+        fail "spans of a step of $(number "$1" trace step_ms) ms: $(cat spans)"
 }
 
 # Not finite: the run stops with exit 1 and no weights, or skips and goes on.

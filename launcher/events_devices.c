@@ -1,0 +1,105 @@
+/* What events say of devices: times of a step, memory, what moved, the timeline. cJSON's own functions take
+ * NULL for an object that there was no memory for. */
+#include "launcher/events_internal.h"
+
+static void add(cJSON *object, const char *name, double value)
+{
+    (void)cJSON_AddNumberToObject(object, name, value); /* no memory means no field */
+}
+
+void ddp_events_add_times(cJSON *event, const ddp_run_t *run, const ddp_step_report_t *report)
+{
+    const ddp_measure_t *sum = report->measure;
+    const double         ms  = 1e6 * (double)sum->steps;
+
+    add(event, "forward_ms", (double)sum->forward_ns / ms);
+    add(event, "backward_ms", (double)sum->backward_ns / ms);
+    add(event, "exposed_comm_ms", (double)sum->exposed_ns / ms);
+    if (run->config.train.mode == DDP_MODE_DDP) {
+        add(event, "comm_ms", (double)sum->comm_ns / ms);
+        add(event, "overlap", report->overlap);
+    }
+}
+
+void ddp_event_trace(ddp_run_t *run, uint64_t step, double step_ms, const ddp_span_t *spans, size_t n)
+{
+    cJSON *event = ddp_metrics_event("trace");
+    cJSON *all   = NULL;
+
+    add(event, "step", (double)step);
+    add(event, "step_ms", step_ms);
+    all = cJSON_AddArrayToObject(event, "spans");
+    for (size_t i = 0; i < n; i++) {
+        cJSON *span = cJSON_CreateArray();
+
+        (void)cJSON_AddItemToArray(span, cJSON_CreateString(ddp_span_phase_name(run, spans[i].phase)));
+        (void)cJSON_AddItemToArray(span, cJSON_CreateNumber(spans[i].device));
+        (void)cJSON_AddItemToArray(span, cJSON_CreateNumber(spans[i].start_us));
+        (void)cJSON_AddItemToArray(span, cJSON_CreateNumber(spans[i].end_us));
+        (void)cJSON_AddItemToArray(all, span);
+    }
+    ddp_metrics_write(run->metrics, event);
+}
+
+static void add_memory(cJSON *list, const ddp_device_use_t *use)
+{
+    cJSON                 *object = cJSON_CreateObject();
+    const ddp_dp_memory_t *memory = &use->memory;
+
+    add(object, "id", (double)use->id);
+    add(object, "parameters", (double)memory->parameters);
+    add(object, "gradients", (double)memory->gradients);
+    add(object, "moments", (double)memory->moments);
+    add(object, "activations", (double)memory->activations);
+    add(object, "scratch", (double)memory->scratch);
+    add(object, "inputs", (double)memory->inputs);
+    add(object, "outputs", (double)memory->outputs);
+    add(object, "total", (double)memory->total);
+    if (memory->peak > 0) {
+        add(object, "peak", (double)memory->peak);
+    }
+    if (memory->cap > 0) {
+        add(object, "cap", (double)memory->cap);
+    }
+    if (use->pss > 0) {
+        add(object, "pss", (double)use->pss);
+    }
+    (void)cJSON_AddItemToArray(list, object);
+}
+
+/* In the last step, for each pair of devices, and in all by kind. */
+static void add_traffic(cJSON *event, const ddp_run_t *run, const ddp_use_t *use)
+{
+    cJSON   *links    = cJSON_AddArrayToObject(event, "links");
+    cJSON   *moved    = cJSON_AddObjectToObject(event, "moved_bytes");
+    uint64_t read     = 0;
+    uint64_t received = 0;
+
+    for (size_t i = 0; i < use->n * use->n; i++) {
+        const double link[3] = {(double)(i % use->n), (double)(i / use->n), (double)use->link[i]};
+
+        if (use->link[i] > 0) {
+            (void)cJSON_AddItemToArray(links, cJSON_CreateDoubleArray(link, 3));
+        }
+    }
+    for (size_t d = 0; d < use->n; d++) {
+        read += use->device[d].read;
+        received += use->device[d].received;
+    }
+    if (run->config.train.mode == DDP_MODE_DDP) {
+        add(moved, "gradients", (double)read);
+        add(moved, "network", (double)received);
+    }
+}
+
+void ddp_events_add_use(cJSON *event, const ddp_run_t *run, const ddp_use_t *use)
+{
+    cJSON *memory = cJSON_AddArrayToObject(event, "device_memory_bytes");
+    cJSON *busy   = cJSON_AddArrayToObject(event, "device_busy_ms");
+
+    for (size_t d = 0; d < use->n; d++) {
+        add_memory(memory, &use->device[d]);
+        (void)cJSON_AddItemToArray(busy, cJSON_CreateNumber(use->device[d].busy_ms));
+    }
+    add_traffic(event, run, use);
+}

@@ -1,0 +1,12 @@
+/** @file Parts of events about devices. Private to launcher/events*.c. */
+#ifndef DDP_EVENTS_INTERNAL_H_
+#define DDP_EVENTS_INTERNAL_H_
+
+#include "launcher/run.h"
+
+/** Fields of a step event: means over its steps. `event` may be NULL, as below. */
+void ddp_events_add_times(cJSON *event, const ddp_run_t *run, const ddp_step_report_t *report);
+/** Fields of the end event. */
+void ddp_events_add_use(cJSON *event, const ddp_run_t *run, const ddp_use_t *use);
+
+#endif
