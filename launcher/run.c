@@ -267,6 +267,19 @@ out:
     return status;
 }
 
+/* A checkpoint may be from behind the end: with fewer epochs, or fewer data. */
+static ddp_status_t check_end(const ddp_run_t *run)
+{
+    const uint64_t done   = run->checkpoints.first_step;
+    ddp_status_t   status = DDP_OK;
+
+    DDP_REQUIRE(done <= run->total_steps, DDP_ERR_CONFIG,
+                "--resume: %" PRIu64 " steps are done, but the run ends after %" PRIu64 "; raise train.%s",
+                done, run->total_steps, run->config.train.steps > 0 ? "steps" : "epochs");
+out:
+    return status;
+}
+
 ddp_status_t ddp_run_prepare(ddp_run_t *run)
 {
     ddp_status_t status = DDP_OK;
@@ -284,6 +297,9 @@ ddp_status_t ddp_run_prepare(ddp_run_t *run)
     }
     if (status == DDP_OK) {
         status = check_batches(run);
+    }
+    if (status == DDP_OK) {
+        status = check_end(run);
     }
     DDP_TRY(ddp_comm_agree(run->comm, status));
     run->frozen = count_frozen(run->params);

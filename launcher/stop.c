@@ -81,12 +81,16 @@ out:
     return status;
 }
 
-/* Seconds that this process may still run; < 0: no limit. */
+/* Seconds that this process may still run, 0 or more; < 0: no limit. */
 static double seconds_left(const ddp_run_t *run)
 {
-    const char *slurm = getenv("SLURM_JOB_END_TIME"); /* seconds since 1970 */
-    double      left  = run->options->time_limit_s > 0 ? run->options->time_limit_s : -1;
+    const char  *slurm = getenv("SLURM_JOB_END_TIME"); /* seconds since 1970 */
+    const double used  = (double)(ddp_clock_ns() - run->start_ns) / 1e9;
+    double       left  = -1;
 
+    if (run->options->time_limit_s > 0) {
+        left = run->options->time_limit_s > used ? run->options->time_limit_s - used : 0;
+    }
     if (slurm != NULL && strtod(slurm, NULL) > 0) {
         const double job = strtod(slurm, NULL) - (double)time(NULL);
 

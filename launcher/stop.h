@@ -26,8 +26,8 @@ typedef struct ddp_stop {
  * one second later or more, ends it at once.
  */
 void ddp_stop_catch_signals(void);
-/** Rank 0: from now on the time limit counts: --time-limit, or the end of the Slurm job as it is known at the
- * start of the process. Local. */
+/** Rank 0: from now on the limit of time is looked at: --time-limit, from the start of MPI on, or the end of
+ * the Slurm job as it was known when the process started. Local. */
 void ddp_stop_set_limit(struct ddp_run *run);
 /**
  * What this rank asks for in its next step: ddp_step_t.request. It travels with the sums of the step, so all

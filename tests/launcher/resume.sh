@@ -10,15 +10,6 @@ small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=130
     --set train.micro_batch=8 --set train.epochs=3 --set model.kind=mlp --set model.hidden=[24,16]
     --set model.dropout=0.2 --set checkpoint.every_steps=2 --log error"
 
-# ends_with WANTED: the last run's weights are these
-ends_with()
-{
-    if [ "$(weights)" != "$1" ] || [ -z "$1" ]; then
-        fail "weights '$(weights)' instead of '$1'"
-        cat err
-    fi
-}
-
 # The run that nothing stopped.
 whole_run()
 {
@@ -68,7 +59,7 @@ models()
     done
 }
 
-# Several machines: only the first has the file; a signal to one rank stops all at the same step.
+# Several machines: only the first has the file.
 machines()
 {
     whole_run
@@ -77,55 +68,41 @@ machines()
     cmp whole/checkpoints/ckpt-000000000012.h5 again/checkpoints/ckpt-000000000012.h5 || fail 'the last file is another one'
     DDP_TEST_MACHINES=0,1,1 ranks 3 1 $small --out none --resume nowhere.h5
     says 'no such file or directory'
-    longer="$small --set train.epochs=1500 --set checkpoint.every_steps=0 --set checkpoint.every_epochs=30
-        --set train.eval_every=100000 --set data.test_samples=64"
-    run 0 "$program" $longer --out long
-    whole=$(weights)
-    DDP_TEST_MACHINES=1,0,1
-    export DDP_TEST_MACHINES
-    stopped USR2 rank 3
 }
 
-# kill -9 of a rank or of mpirun at a random moment, again and again, until so many were killed; then to the end.
-kills()
+# passed_over WHAT: the newest file is refused, the run goes on from the one before it to the same weights
+passed_over()
 {
-    longer="$small --set train.epochs=30"
-    run 0 "$program" $longer --out whole
-    whole=$(weights)
-    tries=0
-    victims=0
-    while [ $victims -lt "${DDP_TEST_KILLS:-5}" ] && [ $tries -lt 1000 ]; do
-        rm -rf killed
-        while [ $victims -lt "${DDP_TEST_KILLS:-5}" ] && ! run_some $((tries % 3 + 1)) $longer --out killed --resume auto; do
-            tries=$((tries + 1))
-        done
-    done
-    tries=0
-    until $mpirun -np 2 "$program" $longer --out killed --resume auto >out 2>err; do
-        tries=$((tries + 1)) # ranks whose mpirun was killed may still be there
-        if [ $tries -gt 20 ]; then
-            fail "the run does not come to its end after $victims kills"
-            cat err
-            return
-        fi
-        sleep 1
-    done
+    run 0 "$program" $small --out damaged --resume auto --log warn
+    says 'ckpt-000000000012.h5 is passed over'
     ends_with "$whole"
+    cmp whole/checkpoints/ckpt-000000000012.h5 damaged/checkpoints/ckpt-000000000012.h5 || fail "$1: the last file is another one"
 }
 
-# run_some NP ARGUMENT...: true if the run ended by itself. Else somebody of it was killed.
-run_some()
+# A byte anywhere that is another one, a file of another length.
+flipped()
 {
-    np=$1
-    shift
-    $mpirun -np "$np" "$program" "$@" --set ddp.timeout_s=3 >out 2>err &
-    job=$!
-    sleep "$(awk -v drawn="$(od -An -N2 -tu2 /dev/urandom)" 'BEGIN { print drawn / 65536 * 2.5 }')"
-    victim=$(pgrep -f "$program .*--out killed" | shuf -n 1)
-    if [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null; then
-        victims=$((victims + 1))
-    fi
-    wait $job
+    whole_run
+    cp -r whole damaged
+    newest=damaged/checkpoints/ckpt-000000000012.h5
+    bytes=$(wc -c <$newest)
+    # header, its zeros, HDF5's signature and metadata, tensors, the last byte
+    for at in 35 3000 4096 4200 $((bytes / 3)) $((bytes - 1)); do
+        byte=$(od -An -tu1 -j $at -N 1 $newest)
+        printf "\\$(printf %o $((byte ^ 16)))" | dd of=$newest bs=1 seek=$at conv=notrunc status=none
+        cmp -s $newest whole/checkpoints/ckpt-000000000012.h5 && fail "byte $at is what it was"
+        passed_over "byte $at"
+    done
+    for at in 0 $((bytes - 1)) $((bytes + 1)); do
+        truncate -s $at $newest
+        passed_over "length $at"
+    done
+    printf x | dd of=damaged/checkpoints/ckpt-000000000010.h5 bs=1 seek=9000 conv=notrunc status=none
+    truncate -s 4095 $newest
+    run 0 "$program" $small --out damaged --resume auto --log info
+    [ "$(grep -c 'is passed over' err)" -eq 2 ] || fail 'two files are damaged'
+    holds err 'goes on after step 8'
+    ends_with "$whole"
 }
 
 # What is damaged is passed over and named; where nothing is whole the run does not begin anew by itself.
@@ -167,6 +144,16 @@ changes()
     [ "$(grep -c '"event":"end"' whole/metrics.jsonl)" -eq 1 ] || fail 'metrics do not have one end'
     run 2 "$program" $small --resume auto --init whole/checkpoints/best.h5
     says '--resume goes on with a run and --init begins one'
+    run 2 "$program" $small --out whole --resume auto --set train.epochs=5 --set data.samples=180 --log error
+    says '--resume: 16 steps are done, but the run ends after 15; raise train.epochs'
+    run 0 "$program" $small --out whole --resume auto --set train.epochs=6 --set data.samples=180 --log warn
+    says "the training data were 'shapes, 200 samples,"
+    holds err "are now 'shapes, 180 samples,"
+    set=$(sed -n 's/.*"event":"start".*"isa":"\([a-z0-9]*\)".*/\1/p' whole/metrics.jsonl | tail -n 1)
+    if [ "$set" != plain ]; then
+        DDP_ISA=plain ranks 2 0 $small --out whole --resume auto --set train.epochs=7 --set data.samples=180 --log warn
+        says "computed with $set so far, now with plain: the last bits will differ"
+    fi
 }
 
 # auto without --out: the newest run of this model and these data; a new one if there is none.
@@ -179,7 +166,12 @@ newest()
     DDPTRAIN_RESTART_COUNT=1 run 0 "$program" $small --log info
     holds err 'folder runs/mlp-shapes-2'
     holds err 'goes on after step 4'
+    SLURM_RESTART_COUNT=2 run 0 "$program" $small --set train.epochs=4 --log info
+    holds err 'folder runs/mlp-shapes-2'
+    holds err 'goes on after step 12'
     [ -e runs/mlp-shapes-4 ] && fail 'a folder too many'
+    SLURM_RESTART_COUNT=0 run 0 "$program" $small --set train.steps=1 --log info
+    holds err 'folder runs/mlp-shapes-4'
     run 1 "$program" $small --out runs/mlp-shapes
     says 'exists and is not empty'
     (
@@ -215,48 +207,6 @@ full()
     run 0 "$program" $small --out none --set checkpoint.every_steps=0 --set checkpoint.every_epochs=0
     [ -e none/checkpoints ] && fail 'checkpoints without being asked'
     return 0
-}
-
-# stopped SIGNAL WHOM NP: a run of NP ranks that is asked to stop; WHOM is mpirun or rank.
-stopped()
-{
-    $mpirun -np "$3" "$program" $longer --out "$1$2" --resume auto --log info >out 2>err &
-    job=$!
-    tries=0
-    until grep -q '"event":"checkpoint"' "$1$2/metrics.jsonl" 2>/dev/null || [ $tries -gt 300 ]; do
-        tries=$((tries + 1))
-        sleep 0.1
-    done
-    whom=$job
-    [ "$2" = mpirun ] || whom=$(pgrep -f "^$program .*--out $1$2" | shuf -n 1)
-    kill "-$1" "$whom"
-    [ "$2" = mpirun ] || kill "-$1" "$whom" # twice, as Slurm does
-    wait $job
-    got=$?
-    [ $got -eq 75 ] || { fail "$1 to $2: exit status $got, not 75"; cat err; }
-    holds err 'saved; go on with --resume auto'
-    [ -z "$(weights)" ] || fail "weights of a run that was stopped"
-    ranks $(($3 + 1)) 0 $longer --out "$1$2" --resume auto
-    ends_with "$whole"
-    [ "$(grep -c '"event":"stop"' "$1$2/metrics.jsonl")" -eq 1 ] || fail 'metrics do not tell of the stop'
-}
-
-# Asked to stop, a run saves, ends with 75 on all ranks, and goes on.
-signals()
-{
-    longer="$small --set train.epochs=1500 --set checkpoint.every_steps=0 --set checkpoint.every_epochs=30
-        --set train.eval_every=100000 --set data.test_samples=64"
-    run 0 "$program" $longer --out whole
-    whole=$(weights)
-    stopped USR1 mpirun 2
-    stopped USR2 rank 2
-    stopped TERM rank 3
-    ranks 2 75 $longer --out limit --time-limit 1
-    run 2 "$program" $longer --time-limit soon
-    says "--time-limit 'soon': a time is expected"
-    SLURM_JOB_END_TIME=$(($(date +%s) + 1)) ranks 1 75 $longer --out slurm
-    ranks 1 1 $small --set train.steps=100000000 --set checkpoint.every_steps=0 --set checkpoint.every_epochs=0 --time-limit 1
-    says 'nothing is saved'
 }
 
 # eval tells what the run said of its last step, on any number of ranks.

@@ -74,6 +74,15 @@ weights()
     sed -n '$s/^weights //p' out
 }
 
+# ends_with WANTED: the last run's weights are these
+ends_with()
+{
+    if [ "$(weights)" != "$1" ] || [ -z "$1" ]; then
+        fail "weights '$(weights)' instead of '$1'"
+        cat err
+    fi
+}
+
 # same NAME ARGUMENT...: the weights are those of the one-rank run in $one.
 same()
 {
