@@ -15,6 +15,9 @@
 #define DDP_ZIP_LOCAL_BYTES   30
 #define DDP_ZIP_CENTRAL_BYTES 46
 #define DDP_ZIP_END_BYTES     22
+#define DDP_ZIP64_END_BYTES   56
+/** The extra field of entries with large numbers. */
+#define DDP_ZIP64_EXTRA 1
 /** Deflate's best: 258 bytes from 2 bits. */
 #define DDP_ZIP_RATIO 1032
 

@@ -11,7 +11,6 @@
 #define MAX_DIRECTORY ((uint64_t)256 << 20)
 #define MAX_COMMENT   65535
 #define IS_IN_ZIP64   0xFFFFFFFFU
-#define EXTRA_ZIP64   1
 #define ENCRYPTED     1
 
 typedef struct directory {
@@ -38,7 +37,7 @@ static ddp_status_t read_zip64_end(const ddp_weights_t *w, uint64_t end, directo
 {
     ddp_status_t  status = DDP_OK;
     unsigned char locator[20];
-    unsigned char record[56];
+    unsigned char record[DDP_ZIP64_END_BYTES];
 
     if (end < sizeof(locator)) {
         return damaged(w, "no zip64 locator");
@@ -108,7 +107,7 @@ static ddp_status_t take_zip64(const ddp_weights_t *w, const unsigned char *extr
         if (n > bytes - 4) {
             return damaged(w, "an extra field is too long");
         }
-        for (size_t i = 0; kind == EXTRA_ZIP64 && i < 3; i++) {
+        for (size_t i = 0; kind == DDP_ZIP64_EXTRA && i < 3; i++) {
             if (*values[i] == IS_IN_ZIP64) {
                 if (used + 8 > n) {
                     return damaged(w, "a zip64 field is too short");

@@ -162,6 +162,38 @@ START_TEST(gpt2_of_the_hub_gets_the_names_of_the_model)
 }
 END_TEST
 
+/* As if every number in it were beyond 32 bits; launcher.weights.large has real ones. */
+START_TEST(numbers_of_npz_may_be_large)
+{
+    static unsigned char bytes[8192];
+    FILE                *file = NULL;
+    size_t               n    = 0;
+
+    ck_assert_int_eq(setenv("DDP_FAULT", "npz_large:0", 1), 0);
+    convert(data("plain.safetensors"), under("large.npz"), DDP_WEIGHTS_NPZ);
+    ck_assert_int_eq(unsetenv("DDP_FAULT"), 0);
+    expect_plain(under("large.npz"), DDP_WEIGHTS_NPZ);
+    file = fopen(under("large.npz"), "rb");
+    ck_assert_ptr_nonnull(file);
+    n = fread(bytes, 1, sizeof(bytes), file);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_mem_eq(bytes + n - 22, "PK\005\006", 4);
+    ck_assert_mem_eq(bytes + n - 14, "\377\377\377\377\377\377\377\377\377\377\377\377",
+                     12);                              /* all in zip64 */
+    for (size_t at = n - 22 - 20 - 56; at < n; at++) { /* its records damaged */
+        ddp_weights_t *w = NULL;
+
+        bytes[at] ^= 0x11;
+        io_test_write(top, "damaged.npz", bytes, n);
+        bytes[at] ^= 0x11;
+        if (open_file(under("damaged.npz"), &w) == DDP_OK) {
+            ck_assert_uint_eq(ddp_weights_count(w), 4);
+        }
+        ddp_weights_close(&w);
+    }
+}
+END_TEST
+
 /* A checkpoint's moments go along if they are wanted. */
 START_TEST(checkpoints_become_files_of_all_kinds)
 {
@@ -385,6 +417,7 @@ int main(void)
     tcase_add_test(good, all_types_of_float_are_read);
     tcase_add_test(good, names_of_wrappers_are_adopted);
     tcase_add_test(good, gpt2_of_the_hub_gets_the_names_of_the_model);
+    tcase_add_test(good, numbers_of_npz_may_be_large);
     tcase_add_test(good, checkpoints_become_files_of_all_kinds);
     tcase_add_test(good, nothing_is_written_over);
     suite_add_tcase(suite, good);

@@ -1,5 +1,5 @@
 """Files that ddptrain wrote, read by h5py and NumPy: the lines of docs/checkpoint.md, as they stand there, must give what a reader
-of safetensors of four lines gives. Usage: python3 read_weights.py CHECKPOINT.MD CHECKPOINT NPZ SAFETENSORS
+of safetensors of four lines gives. Usage: python3 read_weights.py CHECKPOINT.MD CHECKPOINT SAFETENSORS NPZ...
 """
 import json
 import re
@@ -27,7 +27,7 @@ def must_equal(what, got, wanted):
 
 
 def main():
-    page, checkpoint, npz, safetensors = sys.argv[1:]
+    page, checkpoint, safetensors, *npzs = sys.argv[1:]
     wanted = read_safetensors(safetensors)
     code = re.search(r"```python\n(.*?)```", open(page).read(), re.S).group(1)
     result = {}
@@ -35,9 +35,10 @@ def main():
     must_equal(checkpoint, result["state"], wanted)
     if int(result["step"]) != 3:
         sys.exit(f"{checkpoint}: step {result['step']}")
-    must_equal(npz, np.load(npz), wanted)
-    if zipfile.ZipFile(npz).testzip() is not None:
-        sys.exit(f"{npz}: a checksum is wrong")
+    for npz in npzs:
+        must_equal(npz, np.load(npz), wanted)
+        if zipfile.ZipFile(npz).testzip() is not None:
+            sys.exit(f"{npz}: a checksum is wrong")
     print(f"read by h5py: {len(wanted)} tensors")
 
 

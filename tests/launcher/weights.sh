@@ -1,6 +1,6 @@
 #!/bin/sh
 # ddptrain inspect, and ddptrain convert between files of weights, as a user starts them.
-# Usage: sh weights.sh CASE DDPTRAIN MPIRUN [mpirun option...]     CASE: kinds, names, foreign, mistakes; DDP_TEST_DATA: tests/data
+# Usage: sh weights.sh CASE DDPTRAIN MPIRUN [mpirun option...]     CASE: kinds, names, foreign, mistakes, large; DDP_TEST_DATA: tests/data
 # shellcheck disable=SC2086,SC2154,SC2015 # lists of words; support.sh sets `mpirun`; fail() succeeds
 set -u
 
@@ -31,14 +31,15 @@ case_kinds()
     tells 0 'numbers of a safetensors file' "$program" convert w.safetensors w.npz
     tells 0 'numbers of a checkpoint file' "$program" convert "$checkpoint" all.npz --all
     tells 0 'optimizer.exp_avg_sq.transformer.wte.weight' "$program" inspect all.npz --tensors
-    for file in w.safetensors w.h5 w.npz; do
+    tells 0 '' env DDP_FAULT=npz_large:0 "$program" convert w.safetensors large.npz
+    for file in w.safetensors w.h5 w.npz large.npz; do
         tells 0 'equal: ' "$program" inspect "$checkpoint" "$file"
     done
     tells 0 'equal: ' "$program" inspect "$checkpoint" "$checkpoint"
     # Debian's own Python: another one has no h5py.
     if /usr/bin/python3 -c 'import h5py' 2>python; then
         tells 0 'read by h5py: 16 tensors' /usr/bin/python3 "$here/read_weights.py" "$here/../../docs/checkpoint.md" "$checkpoint" \
-            w.npz w.safetensors
+            w.safetensors w.npz large.npz
     else
         echo 'not read by h5py: apt-get install python3-h5py'
         [ -z "${DDP_LINT_STRICT:-}" ] || failed=1
@@ -111,6 +112,26 @@ case_mistakes()
     tells 2 'start it without mpirun' $mpirun -np 2 "$program" inspect w.npz
     tells 0 'Usage: ddptrain inspect FILE' "$program" inspect --help
     [ ! -e a.npz ] && [ ! -e bad.npz ] && [ ! -e bad.npz.part ] || fail 'a file is left'
+}
+
+# An array of more than 4 GB, and one that begins behind them: 4.4 GB are written.
+case_large()
+{
+    [ "$(df -P -k . | awk 'NR == 2 { print $4 }')" -gt 6000000 ] || { echo 'skipped: less than 6 GB are free'; exit 77; }
+    header='{"a":{"dtype":"F32","shape":[1100,1000,1000],"data_offsets":[0,4400000000]},'
+    header=$header'"z":{"dtype":"F32","shape":[2],"data_offsets":[4400000000,4400000008]}}'
+    printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header" >large.safetensors
+    truncate -s $((4400000008 + ${#header})) large.safetensors
+    printf '\0\0\200\077\0\0\0\100' >>large.safetensors # 1 and 2
+    tells 0 '1100000002 numbers' "$program" convert large.safetensors large.npz
+    tells 0 'equal: 2 tensors' "$program" inspect large.safetensors large.npz
+    if /usr/bin/python3 -c 'import numpy' 2>python; then
+        tells 0 '[1. 2.] (1100, 1000, 1000)' /usr/bin/python3 -c '
+import numpy, zipfile
+with zipfile.ZipFile("large.npz") as z, z.open("a.npy") as a:
+    numpy.lib.format.read_magic(a)
+    print(numpy.load("large.npz")["z"], numpy.lib.format.read_array_header_1_0(a)[0])'
+    fi
 }
 
 "case_$case"
