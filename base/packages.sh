@@ -7,9 +7,9 @@ packages_build="gcc libc6-dev cmake ninja-build pkgconf openmpi-bin libopenmpi-d
     libcjson-dev libxxhash-dev zlib1g-dev libpcre2-dev libhwloc-dev
     dataset-fashion-mnist"
 # To build and run the tests: Check, what results are compared with, a text to train on, and another
-# reader of HDF5.
+# reader of HDF5; what Debian does not have of Python is in ensure_python.
 packages_test="check binutils libopenblas-serial-dev libonnx-testdata bible-kjv procps
-    python3-h5py"
+    python3-h5py python3-venv"
 # What only CI insists on: the second compiler, and the one version of the formatter that lint asks for.
 packages_ci="clang clang-format-14"
 
@@ -71,6 +71,23 @@ ensure_packages()
     # shellcheck disable=SC2086 # a list of words
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing >>"$log" 2>&1 ||
         die "installing failed; the command was: apt-get install --no-install-recommends$missing"
+}
+
+# ensure_python: DDP_TEST_PYTHON, unless it is set, is Debian's Python with h5py and, from PyPI, the package safetensors, in
+# build/python. Where that cannot be had, the tests that read with it are skipped.
+ensure_python()
+{
+    if [ -z "${DDP_TEST_PYTHON:-}" ]; then
+        DDP_TEST_PYTHON=$top/build/python/bin/python
+        export DDP_TEST_PYTHON
+    fi
+    "$DDP_TEST_PYTHON" -c 'import h5py, numpy, safetensors' 2>/dev/null && return 0
+    [ "$DDP_TEST_PYTHON" = "$top/build/python/bin/python" ] || return 0
+    say "$step packages: installing safetensors from PyPI into build/python"
+    if ! /usr/bin/python3 -m venv --system-site-packages "$top/build/python" >>"$log" 2>&1 ||
+        ! "$DDP_TEST_PYTHON" -m pip install --only-binary :all: safetensors==0.8.0 >>"$log" 2>&1; then
+        say "$step packages: safetensors cannot be installed, its tests are skipped (details: $log)"
+    fi
 }
 
 # configure_and_build WHAT TARGET CMAKE_OPTION...: builds in $top/build; a folder configured before keeps its generator.

@@ -82,6 +82,22 @@ static void add_memory(cJSON *event, const ddp_run_memory_t *memory)
     add(object, "machine", (double)memory->machine);
 }
 
+/* What pictures are normalised by: who computes with the weights elsewhere must do the same. */
+static void add_pixels(cJSON *event, const ddp_run_t *run)
+{
+    cJSON *means = event != NULL ? cJSON_AddArrayToObject(event, "pixel_mean") : NULL;
+    cJSON *stds  = means != NULL ? cJSON_AddArrayToObject(event, "pixel_std") : NULL;
+
+    for (size_t c = 0; stds != NULL && c < ddp_dataset_info(run->train)->channels; c++) {
+        double mean;
+        double std;
+
+        ddp_dataset_moments(run->train, c, &mean, &std);
+        cJSON_AddItemToArray(means, cJSON_CreateNumber(mean));
+        cJSON_AddItemToArray(stds, cJSON_CreateNumber(std));
+    }
+}
+
 void ddp_event_start(ddp_run_t *run)
 {
     cJSON *event = ddp_metrics_event("start");
@@ -108,6 +124,8 @@ void ddp_event_start(ddp_run_t *run)
         add(event, "context", (double)run->data.context);
         add(event, "vocab", (double)run->config.model.vocab);
         add(event, "tokens", run->data.tokens);
+    } else {
+        add_pixels(event, run);
     }
     add(event, "parameters", (double)ddp_params_elements(run->params));
     if (run->frozen > 0) {

@@ -16,6 +16,7 @@ fi
 
 # shellcheck disable=SC2086 # a list of words
 ensure_packages $packages_build $packages_test
+ensure_python
 
 step=2/3
 configure_and_build "program and tests" all -DDDP_BUILD_TESTS=ON

@@ -2,7 +2,7 @@
 normalisation by torch.nn.functional, and the first gradient and 100 SGD steps of ResNet-20. Needs torch, torchvision and numpy (made
 with torch 2.13 and torchvision 0.29); nothing else reads this script.
 
-ResNet-20 is that of He et al. 2016, section 4.2, with 1x1 shortcuts, made of torchvision's BasicBlock. Weights and pictures are too
+ResNet-20 is that of torch_models.py. Weights and pictures are too
 many to be kept, so test_resnet_steps.c makes the same ones from the same hash. Each step takes, of TRIES batches, the one with the
 largest margin: the smallest distance of a ReLU in the float64 run from deciding otherwise. Without that a ReLU that falls the other way
 now and then moves the weights by a thousand times the rounding errors, and every float32 run goes its own way.
@@ -16,8 +16,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import torchvision
+from drawn import drawn, hashed, mix
 from make_gpt2 import write
-from torchvision.models.resnet import BasicBlock
+from torch_models import ResNet20
 
 SIZE, CLASSES, STEPS, BATCH, TRIES = 8, 10, 100, 8, 64
 KEPT_STEPS = (1, 5, 20, 100)
@@ -31,49 +32,6 @@ def write_names(path):
             for name, tensor in getattr(torchvision.models, f"resnet{depth}")().state_dict().items():
                 if not name.endswith("num_batches_tracked"):
                     print(depth, name, *tensor.shape, file=file)
-
-
-class ResNet20(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1 = torch.nn.Conv2d(3, 16, 3, padding=1, bias=False)
-        self.bn1 = torch.nn.BatchNorm2d(16)
-        self.relu = torch.nn.ReLU()
-        self.layer1 = self.stage(16, 16, 1)
-        self.layer2 = self.stage(16, 32, 2)
-        self.layer3 = self.stage(32, 64, 2)
-        self.fc = torch.nn.Linear(64, CLASSES)
-
-    @staticmethod
-    def stage(inputs, width, stride):
-        shortcut = None
-        if inputs != width:
-            shortcut = torch.nn.Sequential(torch.nn.Conv2d(inputs, width, 1, stride, bias=False), torch.nn.BatchNorm2d(width))
-        return torch.nn.Sequential(BasicBlock(inputs, width, stride, shortcut), BasicBlock(width, width), BasicBlock(width, width))
-
-    def forward(self, x):
-        x = self.relu(self.bn1(self.conv1(x)))
-        return self.fc(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
-
-
-def mix(x):
-    """The end of MurmurHash3, 32 bits."""
-    x = x.astype(np.uint32)
-    x ^= x >> 16
-    x *= np.uint32(0x85EBCA6B)
-    x ^= x >> 13
-    x *= np.uint32(0xC2B2AE35)
-    return x ^ x >> 16
-
-
-def hashed(stream, n):
-    start = mix(np.array([stream + 1], np.uint32))[0]
-    return mix(np.arange(n, dtype=np.uint32) * np.uint32(0x9E3779B1) + start)
-
-
-def drawn(stream, n):
-    """n numbers in [-1, 1), multiples of 2^-23."""
-    return ((hashed(stream, n) >> 8).astype(np.float64) - 2.0**23) * 2.0**-23
 
 
 def set_weights(model):

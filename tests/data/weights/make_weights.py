@@ -1,10 +1,12 @@
 """Writes the files beside it: tensors as the Python packages safetensors, numpy and h5py write them. Needs these, torch and, for
-gpt2_hub, tests/data/gpt2.bin; for keras.weights.h5, Keras on torch; nothing else reads this script (made with safetensors 0.8.0,
+the gpt2 files, transformers and tests/data/gpt2.bin; for keras.weights.h5, Keras on torch; nothing else reads this script (made with safetensors 0.8.0,
 torch 2.13, numpy 2.4.6, h5py 3.16.0 with HDF5 1.14, keras 3.15.1). Values of tensor t are ((7 i + 3 t) mod 31 - 15) / 8, exact in every type here, t counting from 0 in the order below.
 """
 import os
 import pathlib
-import struct
+import shutil
+import sys
+import tempfile
 
 import h5py
 import numpy as np
@@ -13,6 +15,9 @@ from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from drawn import read_bin  # noqa: E402
+
 PLAIN = [("fc2.bias", (3,)), ("conv1.weight", (5, 3, 3, 3)), ("a \"quoted\\ name\u00e9", (2, 1, 7)), ("fc1.weight", (9, 11))]
 
 
@@ -37,22 +42,27 @@ def mixed_safetensors():
     save_torch(tensors, str(HERE / "mixed.safetensors"))
 
 
-def read_bin(path):
-    """Arrays of tests/data/gpt2.bin: see make_training.py."""
-    data, at, arrays = path.read_bytes(), 0, {}
-    while at < len(data):
-        name, kind, ndim, *shape = struct.unpack_from("<64sII4I", data, at)
-        at += struct.calcsize("<64sII4I")
-        array = np.frombuffer(data, ["<f4", "<f8", "<i4"][kind], int(np.prod(shape)), at).reshape(shape[:ndim])
-        at += array.nbytes
-        arrays[name.rstrip(b"\0").decode()] = array
-    return arrays
+def gpt2_start():
+    """The weights of tests/data/gpt2.bin, by whose logits what is made of these files is known."""
+    arrays = read_bin(HERE.parent / "gpt2.bin")
+    return {k.removeprefix("start."): v for k, v in arrays.items() if k.startswith("start.")}
+
+
+def gpt2_saved():
+    """As transformers saves it: two files, of the language model and of GPT2Model alone."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=61, n_positions=24, n_embd=32, n_layer=2, n_head=2))
+    model.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in gpt2_start().items()}, strict=False)
+    for part, name in ((model, "gpt2_lm"), (model.transformer, "gpt2_model")):
+        with tempfile.TemporaryDirectory() as folder:
+            part.save_pretrained(folder)
+            shutil.copyfile(pathlib.Path(folder) / "model.safetensors", HERE / f"{name}.safetensors")
 
 
 def gpt2_hub():
     """As the files of the hub: no `transformer.`, masks of attention, the output layer twice."""
-    arrays = read_bin(HERE.parent / "gpt2.bin")
-    start = {k.removeprefix("start.transformer."): v for k, v in arrays.items() if k.startswith("start.")}
+    start = {k.removeprefix("transformer."): v for k, v in gpt2_start().items()}
     length = start["wpe.weight"].shape[0]
     for layer in range(2):
         start[f"h.{layer}.attn.bias"] = np.tril(np.ones((1, 1, length, length), "<f4"))
@@ -95,6 +105,7 @@ def packed_hdf5():
         f.create_dataset("count", data=np.arange(9), chunks=(4,))
         compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         compact.set_layout(h5py.h5d.COMPACT)
+        compact.set_obj_track_times(False)
         for t, name, shape in ((6, b"tiny", (3, 2)), (7, b"one", ())):
             small = h5py.h5d.create(f.id, name, h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple(shape) if shape else
                                     h5py.h5s.create(h5py.h5s.SCALAR), compact)
@@ -117,6 +128,7 @@ def main():
     save_file(plain(), str(HERE / "plain.safetensors"), metadata={"format": "pt"})
     mixed_safetensors()
     gpt2_hub()
+    gpt2_saved()
     np.savez(HERE / "stored.npz", **plain())
     np.savez_compressed(HERE / "deflated.npz", half=values(0, (40, 40), "<f2"), wide=values(1, (7,), "<f8"),
                         one=values(2, (), "<f4"), plain=values(3, (100, 200)), count=np.arange(5))
