@@ -28,30 +28,6 @@ out:
     return status;
 }
 
-/* No process has memory here: the addresses are not canonical, or belong to the kernel. */
-#define DRY_FIRST ((size_t)1 << 61)
-#define DRY_ROOM  ((size_t)1 << 61)
-
-static ddp_status_t dry_acquire(void *ctx, const char *label, size_t bytes, void **memory_p)
-{
-    ddp_device_t *device  = ctx;
-    ddp_status_t  status  = DDP_OK;
-    const size_t  rounded = (bytes + DDP_ALIGNMENT - 1) / DDP_ALIGNMENT * DDP_ALIGNMENT;
-
-    DDP_REQUIRE(rounded >= bytes && rounded <= DRY_ROOM - device->dry_bytes, DDP_ERR_NO_MEMORY,
-                "%s: %zu bytes do not fit in memory", label, bytes);
-    *memory_p = (void *)(DRY_FIRST + device->dry_bytes);
-    device->dry_bytes += rounded;
-out:
-    return status;
-}
-
-static void dry_release(void *ctx, void *memory)
-{
-    (void)ctx;
-    (void)memory;
-}
-
 ddp_status_t ddp_device_create(const ddp_device_params_t *params, ddp_device_t **device_p)
 {
     ddp_status_t  status = DDP_OK;
@@ -64,10 +40,11 @@ ddp_status_t ddp_device_create(const ddp_device_params_t *params, ddp_device_t *
                 (int)params->isa, ddp_isa_name(ddp_isa_detect()));
     device = calloc(1, sizeof(*device));
     DDP_REQUIRE(device != NULL, DDP_ERR_NO_MEMORY, "no memory for a device");
-    device->isa           = params->isa;
-    device->dry           = params->dry;
-    device->dry_allocator = (ddp_allocator_t){dry_acquire, dry_release, device};
-    device->has_bf16      = ddp_isa_has_bf16(params->isa);
+    device->isa      = params->isa;
+    device->name     = params->name != NULL ? params->name : "cpu";
+    device->dry      = params->dry;
+    device->has_bf16 = ddp_isa_has_bf16(params->isa);
+    ddp_device_memory_open(device, params->memory_bytes);
     DDP_TRY(read_schedule(device));
     *device_p = device;
     device    = NULL;
@@ -89,6 +66,7 @@ void ddp_device_destroy(ddp_device_t **device_p)
         device->free_items = item->next;
         free(item);
     }
+    ddp_device_memory_close(device);
     free(device);
     *device_p = NULL;
 }
@@ -111,11 +89,6 @@ bool ddp_device_is_deferred(const ddp_device_t *device)
 bool ddp_device_is_host_memory(const ddp_device_t *device)
 {
     return !device->dry;
-}
-
-const ddp_allocator_t *ddp_device_allocator(ddp_device_t *device)
-{
-    return device->dry ? &device->dry_allocator : ddp_allocator_private();
 }
 
 void ddp_device_set_idle(ddp_device_t *device, ddp_idle_fn_t *idle, void *ctx)

@@ -69,7 +69,7 @@ typedef struct ddp_device_params {
  * DDP_ERR_NO_MEMORY. */
 DDP_API ddp_status_t ddp_device_create(const ddp_device_params_t *params,
                                        ddp_device_t             **device_p) DDP_NODISCARD;
-/** Destroys a device whose streams and events are gone. Accepts NULL. */
+/** Destroys a device whose streams, events and memory are gone. Accepts NULL. */
 DDP_API void      ddp_device_destroy(ddp_device_t **device_p);
 DDP_API ddp_isa_t ddp_device_isa(const ddp_device_t *device);
 /** What ddp_isa_has_bf16() said when the device was created. */
@@ -79,11 +79,12 @@ DDP_API bool ddp_device_has_bf16(const ddp_device_t *device);
 DDP_API bool ddp_device_is_deferred(const ddp_device_t *device);
 /** true if host code may read device memory by pointer (after synchronising): on cpu, unless it is dry. */
 DDP_API bool ddp_device_is_host_memory(const ddp_device_t *device);
-/** Memory of the device; DDP_ALIGNMENT-aligned, zeroed. The allocator is borrowed from the device. That of a
- * dry device must not be read or written; giving it back does nothing. */
+/** Memory of the device; DDP_ALIGNMENT-aligned, zeroed. The allocator is borrowed from the device, and all
+ * memory goes back before the device does. That of a dry device must not be read or written. What does not
+ * fit below the cap is refused, as ddp_device_charge() does, before any is taken. */
 DDP_API const ddp_allocator_t *ddp_device_allocator(ddp_device_t *device);
 
-/** Bytes that a device holds: what its allocator gave and what was charged. */
+/** Bytes that a device holds: what its allocator gave (to tapes and kernels too) and what was charged. */
 typedef struct ddp_device_memory {
     size_t held, peak; /* now, and the most at a time */
     size_t cap;        /* 0: none */

@@ -2,6 +2,7 @@
 #ifndef DDP_DEVICE_INTERNAL_H_
 #define DDP_DEVICE_INTERNAL_H_
 
+#include "base/allocator.h"
 #include "base/error.h"
 #include "kernels/device.h"
 
@@ -33,12 +34,29 @@ struct ddp_event {
     uint64_t      point;
 };
 
+/** Memory that the device's allocator gave. */
+typedef struct ddp_device_block {
+    void  *memory; /* owned */
+    size_t bytes;
+} ddp_device_block_t;
+
+/** How deep kernels nest: a kernel, what it calls, one that runs at its progress point, and room. */
+#define DDP_SCRATCH_DEPTH 4
+
 struct ddp_device {
-    ddp_isa_t       isa;
-    bool            has_bf16;
-    bool            dry;
-    ddp_allocator_t dry_allocator;
-    size_t          dry_bytes; /* handed out by it */
+    const char *name; /* static */
+    ddp_isa_t   isa;
+    bool        has_bf16;
+    bool        dry;
+
+    ddp_allocator_t     allocator;
+    ddp_device_memory_t memory;
+    ddp_device_block_t *blocks; /* owned, [blocks_room] */
+    size_t              n_blocks, blocks_room;
+    size_t              dry_bytes;                  /* addresses handed out, if dry */
+    ddp_device_block_t  scratch[DDP_SCRATCH_DEPTH]; /* of kernels (kernels/cpu/scratch.h) */
+    int                 scratch_depth;              /* how many are borrowed */
+
     bool            defer;
     bool            random; /* defer: streams in random order instead of youngest first */
     uint64_t        random_state;
@@ -60,6 +78,14 @@ struct ddp_device {
     void           *watch_ctx;
     int64_t         watched_ns; /* in work called by the work that runs now */
 };
+
+/** Allocator and account. */
+void ddp_device_memory_open(ddp_device_t *device, size_t cap);
+/** All memory but that of kernels has been given back. */
+void ddp_device_memory_close(ddp_device_t *device);
+
+/** Whose work this thread runs; NULL: none. */
+ddp_device_t *ddp_cpu_running_device(void);
 
 /** Append; runs it if the schedule says so. `fn` NULL: a wait. @return DDP_ERR_NO_MEMORY, or the stream's
  * error */

@@ -64,6 +64,11 @@ static void insert_hole(ddp_arena_t *arena, size_t i, ddp_arena_hole_t hole)
     arena->n_holes++;
 }
 
+static size_t round_up(size_t bytes)
+{
+    return (bytes + DDP_ALIGNMENT - 1) / DDP_ALIGNMENT * DDP_ALIGNMENT;
+}
+
 static ddp_status_t add_chunk(ddp_arena_t *arena, size_t bytes)
 {
     ddp_status_t status = DDP_OK;
@@ -82,9 +87,16 @@ out:
     return status;
 }
 
-static size_t round_up(size_t bytes)
+/* `wanted` bytes, or less where there is no room for so many, but `least`. */
+static ddp_status_t add_room(ddp_arena_t *arena, size_t least, size_t wanted)
 {
-    return (bytes + DDP_ALIGNMENT - 1) / DDP_ALIGNMENT * DDP_ALIGNMENT;
+    ddp_status_t status = add_chunk(arena, wanted);
+
+    while (status == DDP_ERR_NO_MEMORY && wanted > least) {
+        wanted = wanted / 2 > least ? round_up(wanted / 2) : least;
+        status = add_chunk(arena, wanted);
+    }
+    return status;
 }
 
 ddp_status_t ddp_arena_reserve(ddp_arena_t *arena, size_t bytes)
@@ -107,7 +119,7 @@ ddp_status_t ddp_arena_take(ddp_arena_t *arena, size_t bytes, void **memory_p)
     }
     if (i == arena->n_holes) { /* the total at least doubles, so that few chunks are ever made */
         size = arena->total_bytes > DDP_ARENA_FIRST_BYTES ? arena->total_bytes : DDP_ARENA_FIRST_BYTES;
-        DDP_TRY(add_chunk(arena, rounded > size ? rounded : size));
+        DDP_TRY(add_room(arena, rounded, rounded > size ? rounded : size));
     }
     hole      = &arena->hole[i];
     *memory_p = arena->chunk[hole->chunk].memory + hole->offset;

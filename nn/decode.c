@@ -12,7 +12,7 @@ struct ddp_decoder {
     const ddp_model_t  *model;              /* borrowed */
     const ddp_params_t *params;             /* borrowed */
     ddp_stream_t       *stream;             /* borrowed */
-    float              *memory;             /* owned: all that follows but tokens */
+    float              *memory;             /* owned, the device's: all that follows but tokens */
     float              *keys, *values;      /* [layers, context, channels] */
     float              *x, *y, *qkv, *wide; /* [context] rows of 1, 1, 3 and 4 channels */
     float              *logits;             /* [vocab] */
@@ -23,9 +23,11 @@ struct ddp_decoder {
 /* The parts of one allocation, each a multiple of 16 floats: whole cache lines. */
 static ddp_status_t allocate(ddp_decoder_t *decoder)
 {
-    ddp_status_t              status = DDP_OK;
-    const ddp_model_config_t *config = &decoder->model->config;
-    const size_t              rows   = config->context * config->channels;
+    ddp_status_t              status    = DDP_OK;
+    const ddp_allocator_t    *allocator = ddp_device_allocator(ddp_stream_device(decoder->stream));
+    const ddp_model_config_t *config    = &decoder->model->config;
+    const size_t              rows      = config->context * config->channels;
+    void                     *memory    = NULL;
     const struct {
         float **part;
         size_t  count;
@@ -41,11 +43,12 @@ static ddp_status_t allocate(ddp_decoder_t *decoder)
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         total += (parts[i].count + 15) / 16 * 16;
     }
-    decoder->memory = aligned_alloc(64, total * sizeof(float));
     decoder->tokens = calloc(config->context, sizeof(*decoder->tokens));
-    DDP_REQUIRE(decoder->memory != NULL && decoder->tokens != NULL, DDP_ERR_NO_MEMORY,
-                "no memory to decode: %zu floats", total);
-    total = 0;
+    DDP_REQUIRE(decoder->tokens != NULL, DDP_ERR_NO_MEMORY, "no memory to decode %zu tokens",
+                config->context);
+    DDP_TRY(allocator->acquire(allocator->ctx, "keys and values", total * sizeof(float), &memory));
+    decoder->memory = memory;
+    total           = 0;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         *parts[i].part = decoder->memory + total;
         total += (parts[i].count + 15) / 16 * 16;
@@ -76,13 +79,17 @@ out:
 
 void ddp_decoder_destroy(ddp_decoder_t **decoder_p)
 {
-    ddp_decoder_t *decoder = *decoder_p;
+    ddp_decoder_t         *decoder   = *decoder_p;
+    const ddp_allocator_t *allocator = NULL;
 
     if (decoder == NULL) {
         return;
     }
+    if (decoder->memory != NULL) {
+        allocator = ddp_device_allocator(ddp_stream_device(decoder->stream));
+        allocator->release(allocator->ctx, decoder->memory);
+    }
     free(decoder->tokens);
-    free(decoder->memory);
     free(decoder);
     *decoder_p = NULL;
 }

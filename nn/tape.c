@@ -28,7 +28,7 @@ ddp_status_t ddp_tape_create(const ddp_tape_params_t *params, ddp_tape_t **tape_
     tape->params   = params->params;
     tape->n_params = n;
     ddp_arena_init(&tape->activations, device, "activations");
-    ddp_arena_init(&tape->scratch, device, "scratch memory");
+    ddp_arena_init(&tape->scratch, device, "scratch buffers");
     ddp_arena_init(&tape->host, ddp_allocator_private(), "tape");
     tape->uses    = calloc(n, sizeof(*tape->uses));
     tape->left    = calloc(n, sizeof(*tape->left));

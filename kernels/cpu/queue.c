@@ -12,6 +12,11 @@
 
 static _Thread_local ddp_device_t *running_device; /* whose work this thread runs; for kernels deep inside */
 
+ddp_device_t *ddp_cpu_running_device(void)
+{
+    return running_device;
+}
+
 static ddp_item_t *item_get(ddp_device_t *device)
 {
     ddp_item_t *item = device->free_items;

@@ -1,6 +1,4 @@
 /* The head that never holds all its logits: against the plain product followed by the plain cross-entropy. */
-#include <pthread.h>
-
 #include "kernels/cpu/scratch.h"
 #include "kernels/ops_seq.h"
 #include "tests/kernels/kernel_fixture.h"
@@ -272,11 +270,11 @@ START_TEST(a_label_beyond_the_vocabulary_is_named_and_no_rows_give_zero)
 }
 END_TEST
 
-/* On a thread that has run nothing before. */
-static void *take_scratch(void *isa)
+START_TEST(kernels_keep_the_scratch_that_they_tell)
 {
     const float   one    = 1.0F;
-    ddp_stream_t *stream = fixture_open(*(const int *)isa);
+    ddp_stream_t *stream = fixture_open(_i);
+    ddp_device_t *device = ddp_stream_device(stream);
     float         y[2]   = {0};
     run_t         r;
 
@@ -292,23 +290,13 @@ static void *take_scratch(void *isa)
                                                          .c     = y,
                                                          .ldc   = 1}));
     ddp_assert_ok(ddp_stream_synchronize(stream, -1));
-    ck_assert_uint_eq(ddp_cpu_scratch_held(), ddp_kernel_scratch_bytes(ddp_stream_device(stream), 0));
+    ck_assert_uint_eq(ddp_cpu_scratch_held(device), ddp_kernel_scratch_bytes(device, 0));
     ddp_assert_ok(ddp_op_head_cross_entropy(stream, &r.args));
     ddp_assert_ok(ddp_stream_synchronize(stream, -1));
-    ck_assert_uint_eq(ddp_cpu_scratch_held(), ddp_kernel_scratch_bytes(ddp_stream_device(stream), 2100));
+    ck_assert_uint_eq(ddp_cpu_scratch_held(device), ddp_kernel_scratch_bytes(device, 2100));
+    ck_assert_uint_eq(ddp_device_memory(device).held, ddp_kernel_scratch_bytes(device, 2100));
     run_close(&r);
     fixture_close(stream);
-    return isa;
-}
-
-START_TEST(kernels_keep_the_scratch_that_they_tell)
-{
-    pthread_t thread;
-    void     *result = NULL;
-
-    ck_assert_int_eq(pthread_create(&thread, NULL, take_scratch, &_i), 0);
-    ck_assert_int_eq(pthread_join(thread, &result), 0);
-    ck_assert_ptr_eq(result, &_i);
 }
 END_TEST
 
