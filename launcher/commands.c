@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "launcher/bench.h"
+#include "launcher/compare.h"
 #include "launcher/convert_command.h"
 #include "launcher/eval_command.h"
 #include "launcher/generate_command.h"
@@ -14,6 +15,8 @@ const ddp_command_t ddp_commands[] = {
     {"eval", "loss and accuracy of a checkpoint", ddp_eval_command},
     {"generate", "text from a trained gpt2", ddp_generate_command},
     {"bench", "measure collectives, operations, and training steps by phase", ddp_bench_command},
+    {"compare", "one device, DataParallel and DDP next to each other, and which to use here",
+     ddp_compare_command},
     {"convert", "text to token files and back; weights between checkpoint, safetensors and npz",
      ddp_convert_command},
     {"inspect", "what is in a checkpoint or a file of weights, or where two differ", ddp_inspect_command},

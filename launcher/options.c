@@ -187,7 +187,7 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *argument)
         options->allow[options->n_allow++] = argument;
         break;
     case OPT_TIME_LIMIT:
-        return ddp_stop_parse_limit(argument, &options->time_limit_s);
+        return ddp_stop_parse_time("--time-limit", argument, &options->time_limit_s);
     case OPT_LOG:
         return ddp_options_take_log(options, argument);
     case OPT_DRY_RUN:

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "launcher/run.h"
+#include "launcher/utf8.h"
 #include "nn/decode.h"
 #include "nn/sample.h"
 
@@ -13,28 +14,6 @@
 #define SHARE_OF_TIMEOUT 4
 #define TEMPERATURE      0.8
 #define TOP_K            40
-
-/* Bytes of the UTF-8 character at `text`, 0 if there is none (RFC 3629). */
-static size_t utf8_length(const unsigned char *text, size_t n)
-{
-    const unsigned char first  = text[0];
-    const size_t        length = first < 0x80                     ? 1
-                                 : first >= 0xc2 && first <= 0xdf ? 2
-                                 : first >= 0xe0 && first <= 0xef ? 3
-                                 : first >= 0xf0 && first <= 0xf4 ? 4
-                                                                  : 0;
-
-    if (length == 0 || length > n || (first == 0xe0 && text[1] < 0xa0) || (first == 0xed && text[1] > 0x9f) ||
-        (first == 0xf0 && text[1] < 0x90) || (first == 0xf4 && text[1] > 0x8f)) {
-        return 0;
-    }
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    return length;
-}
 
 /* Line by line; what is no UTF-8, or a control character, is shown as a question mark. */
 static void say(const unsigned char *text, size_t n)
@@ -44,7 +23,7 @@ static void say(const unsigned char *text, size_t n)
     size_t length;
 
     for (size_t i = 0; i < n; i += length) {
-        length = utf8_length(text + i, n - i);
+        length = ddp_utf8_length((const char *)text + i, n - i);
         if (text[i] == '\n' || used >= LINE_BYTES) {
             ddp_log(DDP_LOG_INFO, "sample | %.*s", (int)used, line);
             used = 0;

@@ -17,7 +17,7 @@
 /* The other ranks see no progress from a time before the disk was asked. */
 #define OTHERS_SHARE 0.8
 
-static ddp_status_t read_config(const ddp_options_t *options, ddp_config_t *config)
+ddp_status_t ddp_start_read_config(const ddp_options_t *options, ddp_config_t *config)
 {
     ddp_status_t status = DDP_OK;
 
@@ -107,7 +107,7 @@ int ddp_start(ddp_run_t *run, const ddp_options_t *options, ddp_status_t early, 
     ddp_config_defaults(&run->config);
     ddp_log_set_level(options->log);
     if (early == DDP_OK) {
-        early = read_config(options, &run->config);
+        early = ddp_start_read_config(options, &run->config);
     }
     if (early != DDP_OK && !run->launch.is_managed) {
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());

@@ -7,6 +7,10 @@
 /** What a command does on every rank. @param [in] early  as ddp_run_join() takes it */
 typedef ddp_status_t ddp_body_fn_t(ddp_run_t *run, ddp_status_t early);
 
+/** The configuration that the command line asks for: run.yaml or a checkpoint's, then --set and the like.
+ * @param [in,out] config  at its defaults */
+ddp_status_t ddp_start_read_config(const ddp_options_t *options, ddp_config_t *config) DDP_NODISCARD;
+
 /**
  * Read the configuration, start MPI, call `body`, say once what failed, end MPI.
  * @param [in] run      zeroed; too large for the stack

@@ -56,7 +56,7 @@ void ddp_stop_catch_signals(void)
     }
 }
 
-ddp_status_t ddp_stop_parse_limit(const char *text, double *seconds_p)
+ddp_status_t ddp_stop_parse_time(const char *option, const char *text, double *seconds_p)
 {
     ddp_status_t status  = DDP_OK;
     const char  *at      = text;
@@ -75,7 +75,7 @@ ddp_status_t ddp_stop_parse_limit(const char *text, double *seconds_p)
         end++;
     }
     DDP_REQUIRE(end != at && *end == '\0' && seconds > 0 && seconds < 1e9, DDP_ERR_CONFIG,
-                "--time-limit '%.80s': a time is expected, as 90 (seconds), 30m, 2h or 1:30:00", text);
+                "%s '%.80s': a time is expected, as 90 (seconds), 30m, 2h or 1:30:00", option, text);
     *seconds_p = seconds;
 out:
     return status;

@@ -37,7 +37,7 @@ void ddp_stop_set_limit(struct ddp_run *run);
 uint32_t ddp_stop_request(const struct ddp_run *run);
 /** "SIGUSR1", "time limit"; of any value. */
 const char *ddp_stop_reason(uint32_t request);
-/** Seconds of "90", "30m", "2h", "1:30:00". @return DDP_ERR_CONFIG */
-ddp_status_t ddp_stop_parse_limit(const char *text, double *seconds_p) DDP_NODISCARD;
+/** Seconds of "90", "30m", "2h", "1:30:00". @param [in] option  for the line. @return DDP_ERR_CONFIG */
+ddp_status_t ddp_stop_parse_time(const char *option, const char *text, double *seconds_p) DDP_NODISCARD;
 
 #endif

@@ -1,0 +1,312 @@
+#include "launcher/child.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/call.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+#define POLL_NS ((int64_t)20 * DDP_NS_PER_MS)
+/* mpirun takes up to five seconds to end its ranks; a second signal within the first makes it leave them. */
+#define GRACE_NS   ((int64_t)8000 * DDP_NS_PER_MS)
+#define CLEANUP_NS ((int64_t)5000 * DDP_NS_PER_MS)
+#define NOT_FOUND  127
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    caught = number;
+}
+
+int ddp_child_interrupted(void)
+{
+    return caught;
+}
+
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
+#define N_PASSED_ON (sizeof(passed_on) / sizeof(passed_on[0]))
+
+static void catch_signals(void)
+{
+    static bool      is_caught;
+    struct sigaction action;
+
+    if (is_caught) {
+        return;
+    }
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = on_signal; /* no SA_RESTART: a sleep ends early */
+    (void)sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < N_PASSED_ON; i++) {
+        (void)sigaction(passed_on[i], &action, NULL);
+    }
+    is_caught = true;
+}
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+static bool is_kept(const char *variable, bool is_managed, bool is_alone)
+{
+    static const char *const gone[]  = {"PMIX_", "PMI_", "SLURM_RESTART_COUNT=", "DDPTRAIN_RESTART_COUNT="};
+    static const char *const tasks[] = {"SLURM_NTASKS=", "SLURM_NPROCS=", "SLURM_STEP_NUM_TASKS="};
+
+    if (begins(variable, "OMPI_")) {
+        return !is_managed && begins(variable, "OMPI_MCA_");
+    }
+    for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {
+        if (begins(variable, gone[i])) {
+            return false;
+        }
+    }
+    for (size_t i = 0; is_alone && i < sizeof(tasks) / sizeof(tasks[0]); i++) {
+        if (begins(variable, tasks[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+char **ddp_child_environment(bool is_managed, bool is_alone)
+{
+    static const char *const root[] = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
+    const size_t             n_root = geteuid() == 0 ? sizeof(root) / sizeof(root[0]) : 0;
+    size_t                   n      = 0;
+    size_t                   used   = 0;
+    char                   **all;
+    bool                     is_ok = true;
+
+    while (environ[n] != NULL) {
+        n++;
+    }
+    all = calloc(n + n_root + 1, sizeof(*all));
+    for (size_t i = 0; all != NULL && i < n + n_root; i++) {
+        const char *variable = i < n ? environ[i] : root[i - n];
+
+        if (i >= n || is_kept(variable, is_managed, is_alone)) {
+            all[used] = strdup(variable);
+            is_ok     = is_ok && all[used] != NULL;
+            used += all[used] != NULL ? 1 : 0;
+        }
+    }
+    if (!is_ok) {
+        ddp_child_free_environment(all);
+        return NULL;
+    }
+    return all;
+}
+
+void ddp_child_free_environment(char **environment)
+{
+    for (size_t i = 0; environment != NULL && environment[i] != NULL; i++) {
+        free(environment[i]);
+    }
+    free(environment);
+}
+
+bool ddp_child_is_program(const char *name)
+{
+    const char *path = getenv("PATH");
+    char        file[4096];
+
+    if (strchr(name, '/') != NULL) {
+        return access(name, X_OK) == 0;
+    }
+    while (path != NULL && *path != '\0') {
+        const int length = (int)strcspn(path, ":");
+
+        (void)snprintf(file, sizeof(file), "%.*s/%s", length, path, name);
+        if (access(file, X_OK) == 0) {
+            return true;
+        }
+        path += length + (path[length] == ':' ? 1 : 0);
+    }
+    return false;
+}
+
+/* In the new process: a group of its own, so that a terminal's Ctrl-C does not come twice. */
+static void become(const ddp_child_t *child, pid_t parent, int log)
+{
+    const bool is_srun = strcmp(child->argv[0], "srun") == 0; /* killed, it would leave its tasks */
+    const int  nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, is_srun ? SIGTERM : SIGKILL);
+    if (getppid() != parent) {
+        _exit(EXIT_FAILURE);
+    }
+    for (size_t i = 0; i < N_PASSED_ON; i++) {
+        (void)signal(passed_on[i], SIG_DFL);
+    }
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)dup2(nothing, STDIN_FILENO);
+    (void)dup2(log, STDOUT_FILENO);
+    (void)dup2(log, STDERR_FILENO);
+    (void)execvpe(child->argv[0], child->argv, child->environment);
+    (void)dprintf(STDERR_FILENO, "%s: %s\n", child->argv[0], strerror(errno));
+    _exit(NOT_FOUND);
+}
+
+static ddp_status_t start(const ddp_child_t *child, pid_t *pid_p)
+{
+    ddp_status_t status = DDP_OK;
+    const pid_t  parent = getpid();
+    const int    log    = open(child->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    pid_t        pid;
+
+    DDP_REQUIRE(log >= 0, DDP_ERR_IO, "'%s': %s", child->log, strerror(errno));
+    /* what it leaves behind when it dies becomes a child of this process, which then finds it */
+    DDP_TRY_SYS(prctl(PR_SET_CHILD_SUBREAPER, 1));
+    pid = fork();
+    DDP_REQUIRE(pid >= 0, DDP_ERR_SYSTEM, "no process for '%s': %s", child->argv[0], strerror(errno));
+    if (pid == 0) {
+        become(child, parent, log);
+    }
+    (void)setpgid(pid, pid);
+    *pid_p = pid;
+out:
+    if (log >= 0) {
+        (void)close(log);
+    }
+    return status;
+}
+
+static void rest(void)
+{
+    const struct timespec time = {0, POLL_NS};
+
+    (void)nanosleep(&time, NULL);
+}
+
+/* Send `number` to each child of this process. @return how many there were */
+static size_t signal_children(int number)
+{
+    DIR           *processes = opendir("/proc");
+    const pid_t    self      = getpid();
+    size_t         n         = 0;
+    struct dirent *entry;
+    char           name[300];
+    int            parent;
+
+    while (processes != NULL && (entry = readdir(processes)) != NULL) {
+        FILE *file;
+        char  text[512] = "";
+        char *end;
+
+        (void)snprintf(name, sizeof(name), "/proc/%s/stat", entry->d_name);
+        file = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? fopen(name, "re") : NULL;
+        if (file == NULL) {
+            continue;
+        }
+        (void)fgets(text, sizeof(text), file);
+        (void)fclose(file);
+        end = strrchr(text, ')'); /* "pid (name) state parent ..." */
+        if (end != NULL && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == self) {
+            (void)kill((pid_t)strtol(entry->d_name, NULL, 10), number);
+            n++;
+        }
+    }
+    if (processes != NULL) {
+        (void)closedir(processes);
+    }
+    return n;
+}
+
+/* Kill and bury all that is left, also what comes up when its parent dies. */
+static void clean_up(void)
+{
+    const int64_t end = ddp_clock_ns() + CLEANUP_NS;
+    pid_t         pid;
+
+    while (ddp_clock_ns() < end) {
+        do {
+            pid = waitpid(-1, NULL, WNOHANG);
+        } while (pid > 0);
+        if (pid < 0) {
+            return; /* no children */
+        }
+        (void)signal_children(SIGKILL);
+        rest();
+    }
+}
+
+typedef struct watch {
+    const ddp_child_t *child;
+    pid_t              pid;
+    off_t              size; /* of the progress file */
+    int64_t            grown_ns;
+    int64_t            asked_ns; /* when it was asked to end; 0: not yet */
+    int                number;   /* the signal it was asked by */
+    bool               is_stuck, is_killed;
+} watch_t;
+
+/* Ask it to end, and if that does not help, make it. */
+static void end(watch_t *watch, int number)
+{
+    const int64_t now = ddp_clock_ns();
+
+    if (watch->asked_ns == 0) {
+        watch->asked_ns = now;
+        watch->number   = number;
+        (void)kill(watch->pid, number);
+    } else if (!watch->is_killed && now - watch->asked_ns > GRACE_NS) {
+        watch->is_killed = true;
+        (void)kill(-watch->pid, SIGKILL);
+    }
+}
+
+static bool is_growing(watch_t *watch)
+{
+    const int64_t now = ddp_clock_ns();
+    struct stat   file;
+
+    if (stat(watch->child->progress, &file) == 0 && file.st_size != watch->size) {
+        watch->size     = file.st_size;
+        watch->grown_ns = now;
+    }
+    return (double)(now - watch->grown_ns) / 1e9 < watch->child->timeout_s;
+}
+
+ddp_status_t ddp_child_run(const ddp_child_t *child, ddp_child_end_t *end_p, int *code_p)
+{
+    ddp_status_t status = DDP_OK;
+    watch_t      watch  = {.child = child, .grown_ns = ddp_clock_ns()};
+    int          how    = 0;
+
+    catch_signals();
+    DDP_TRY(start(child, &watch.pid));
+    while (waitpid(watch.pid, &how, WNOHANG) == 0) {
+        if (caught != 0) {
+            end(&watch, caught);
+        } else if (watch.is_stuck || !is_growing(&watch)) {
+            watch.is_stuck = true;
+            end(&watch, SIGTERM);
+        }
+        rest();
+    }
+    clean_up();
+    *code_p = WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how);
+    *end_p  = WIFSIGNALED(how) ? DDP_CHILD_KILLED : DDP_CHILD_EXITED;
+    if (caught != 0) {
+        *end_p  = DDP_CHILD_INTERRUPTED;
+        *code_p = caught;
+    } else if (watch.is_stuck) {
+        *end_p = DDP_CHILD_STUCK;
+    }
+out:
+    return status;
+}
