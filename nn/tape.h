@@ -138,6 +138,8 @@ typedef struct ddp_tape_memory {
     size_t nodes;       /* what is recorded; host memory */
 } ddp_tape_memory_t;
 DDP_API ddp_tape_memory_t ddp_tape_memory(const ddp_tape_t *tape);
+/** What it has taken for that: its arenas in whole chunks, the unused parts too. */
+DDP_API ddp_tape_memory_t ddp_tape_held(const ddp_tape_t *tape);
 /**
  * Have memory for what another tape needed (one of a dry device, say) before the first micro-batch: exactly
  * so much, in one piece.

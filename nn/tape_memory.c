@@ -11,6 +11,13 @@ ddp_tape_memory_t ddp_tape_memory(const ddp_tape_t *tape)
                                .nodes       = ddp_arena_most(&tape->host)};
 }
 
+ddp_tape_memory_t ddp_tape_held(const ddp_tape_t *tape)
+{
+    return (ddp_tape_memory_t){.activations = tape->activations.total_bytes,
+                               .scratch     = tape->scratch.total_bytes,
+                               .nodes       = tape->host.total_bytes};
+}
+
 ddp_status_t ddp_tape_reserve(ddp_tape_t *tape, const ddp_tape_memory_t *memory)
 {
     ddp_status_t status = DDP_OK;
