@@ -102,9 +102,13 @@ typedef struct ddp_dp_params {
     ddp_dp_forward_fn_t *forward;                  /* required */
     ddp_dp_loss_fn_t    *loss;                     /* required */
     void (*set_tape)(void *ctx, ddp_tape_t *tape); /* precision and the like for each tape; or NULL */
-    void                *ctx;                      /* of all these; borrowed */
-    const size_t        *device_memory; /* [n_devices] bytes each may hold, 0: no cap; NULL: no caps */
-    int                  timeout_ms;    /* a device that makes no progress for so long has failed */
+    /* Device 0 hangs, so that no call can return: on a thread of this, with the line that says so; usually
+       writes it and leaves the process. NULL: just that, with exit status 1. */
+    void (*hung)(void *ctx, const char *line);
+    void         *ctx;           /* of all these; borrowed */
+    const size_t *device_memory; /* [n_devices] bytes each may hold, 0: no cap; NULL: no caps. The first is
+                                    that of the device of reducer.compute, or 0 */
+    int                  timeout_ms; /* a device that makes no progress for so long has failed */
     ddp_reducer_params_t reducer; /* of device 0: compute (its stream), micro_batches, optimizer ...; comm of
                                      one rank, or NULL: one is made; tensors are taken from `params` */
 } ddp_dp_params_t;
@@ -166,13 +170,17 @@ typedef enum ddp_dp_phase {
 /** @return "replicate", "scatter" ... */
 DDP_API const char *ddp_dp_phase_name(ddp_dp_phase_t phase);
 
-/** Bytes that a device holds; `peak` is the most at a time of all together. */
+/** Bytes that a device holds (ddp_device_memory()), by what they are for; their sum is `total`. */
 typedef struct ddp_dp_memory {
-    size_t parameters, gradients, moments, activations, scratch;
-    size_t outputs; /* gathered, and their gradients */
-    size_t inputs;  /* scattered */
-    size_t total, peak;
-    size_t cap; /* 0: none */
+    size_t parameters;
+    size_t gradients; /* of device 0: all arenas of the reducer */
+    size_t moments;
+    size_t activations; /* and their gradients: what the replica's tape has taken, in whole chunks */
+    size_t outputs;     /* gathered, and their gradients */
+    size_t inputs;      /* scattered */
+    size_t scratch;     /* of operations, and what others have taken from the device */
+    size_t total, peak; /* now, and the most at a time */
+    size_t cap;         /* 0: none */
 } ddp_dp_memory_t;
 
 /** What one device did in the last step. */
