@@ -103,8 +103,8 @@ ddp_status_t ddp_dp_open_loss(ddp_replica_t *replica)
 
     replica->loss_tapes = calloc(replica->dp->n, sizeof(*replica->loss_tapes));
     replica->loss_used  = calloc(replica->dp->n_tensors, 1);
-    DDP_REQUIRE(replica->loss_tapes != NULL && replica->loss_used != NULL, DDP_ERR_NO_MEMORY, "no memory for the losses of %zu devices",
-                replica->dp->n);
+    DDP_REQUIRE(replica->loss_tapes != NULL && replica->loss_used != NULL, DDP_ERR_NO_MEMORY,
+                "no memory for the losses of %zu devices", replica->dp->n);
     for (size_t k = 0; k < replica->dp->n; k++) {
         DDP_TRY(make_tape(replica, &replica->loss_tapes[k]));
     }
