@@ -36,6 +36,16 @@ static void print_model(const ddp_run_t *run)
     }
 }
 
+static void print_devices(const ddp_run_t *run)
+{
+    char loss[32];
+
+    ddp_config_value(&run->config, ddp_config_find("dp", "loss"), loss, sizeof(loss));
+    printf("DataParallel on %zu devices, %zu rounds a step, loss %s, outputs on device %d\n", run->devices.n,
+           (ddp_config_micro_batches(&run->config) + run->devices.n - 1) / run->devices.n, loss,
+           run->devices.output);
+}
+
 static void print_run(const ddp_run_t *run)
 {
     const ddp_data_info_t *data = &run->data;
@@ -46,6 +56,9 @@ static void print_run(const ddp_run_t *run)
     if (data->context > 0) {
         printf("tokens %.0f, %zu in a sequence, vocabulary %" PRIu64 "\n", data->tokens, data->context,
                run->config.model.vocab);
+    }
+    if (run->devices.n > 0) {
+        print_devices(run);
     }
     printf("ranks %d on %d machine%s, instruction set %s\n", ddp_comm_size(run->comm),
            ddp_comm_machines(run->comm), ddp_comm_machines(run->comm) > 1 ? "s" : "", ddp_isa_name(run->isa));

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/convert.h"
 #include "base/error.h"
-#include "launcher/run.h"
+#include "launcher/data_parallel.h"
 
 size_t ddp_eval_rows(const ddp_run_t *run)
 {
@@ -17,9 +17,14 @@ size_t ddp_eval_rows(const ddp_run_t *run)
 }
 
 /* Of a sample: a label, or as many targets as it has tokens. */
-static size_t label_bytes(const ddp_run_t *run)
+size_t ddp_eval_label_bytes(const ddp_run_t *run)
 {
     return (run->data.context > 0 ? run->data.context : 1) * sizeof(int32_t);
+}
+
+static size_t places_of(const ddp_run_t *run)
+{
+    return run->devices.n > 0 ? run->devices.n : 1;
 }
 
 size_t ddp_eval_bytes(const ddp_run_t *run)
@@ -31,7 +36,8 @@ size_t ddp_eval_bytes(const ddp_run_t *run)
     size_t       most;
 
     ddp_partition(chunks, size, 0, &first, &most);
-    return rows * (run->data.sample_bytes + label_bytes(run)) + most * (size + 1) * sizeof(ddp_loss_stats_t);
+    return places_of(run) * rows * (run->data.sample_bytes + ddp_eval_label_bytes(run)) +
+           most * (size + 1) * sizeof(ddp_loss_stats_t);
 }
 
 ddp_status_t ddp_eval_create(ddp_run_t *run)
@@ -43,11 +49,13 @@ ddp_status_t ddp_eval_create(ddp_run_t *run)
     size_t                 first  = 0;
 
     eval->rows   = ddp_eval_rows(run);
+    eval->places = places_of(run);
     eval->chunks = (run->data.test_samples + eval->rows - 1) / eval->rows;
     ddp_partition(eval->chunks, size, (size_t)ddp_comm_rank(run->comm), &eval->first, &eval->count);
     ddp_partition(eval->chunks, size, 0, &first, &eval->most);
-    DDP_TRY(memory->acquire(memory->ctx, "evaluation", eval->rows * run->data.sample_bytes, &eval->x));
-    eval->y    = calloc(eval->rows, label_bytes(run));
+    DDP_TRY(memory->acquire(memory->ctx, "evaluation", eval->places * eval->rows * run->data.sample_bytes,
+                            &eval->x));
+    eval->y    = calloc(eval->places * eval->rows, ddp_eval_label_bytes(run));
     eval->mine = calloc(eval->most, sizeof(*eval->mine));
     eval->all  = calloc(eval->most * size, sizeof(*eval->all));
     DDP_REQUIRE(eval->y != NULL && eval->mine != NULL && eval->all != NULL, DDP_ERR_NO_MEMORY,
@@ -67,29 +75,57 @@ void ddp_eval_destroy(ddp_eval_t *eval)
     memset(eval, 0, sizeof(*eval));
 }
 
+size_t ddp_eval_samples(const ddp_run_t *run, size_t chunk)
+{
+    const size_t left = run->data.test_samples - chunk * run->eval.rows;
+
+    return left < run->eval.rows ? left : run->eval.rows;
+}
+
+ddp_status_t ddp_eval_fetch(const ddp_run_t *run, size_t chunk, void *x, int32_t *y)
+{
+    const size_t n = ddp_eval_samples(run, chunk);
+    size_t       index[DDP_EVAL_CHUNK];
+
+    for (size_t i = 0; i < n; i++) {
+        index[i] = chunk * run->eval.rows + i;
+    }
+    if (run->test != NULL) {
+        ddp_dataset_fetch(run->test, index, n, x, y);
+        return DDP_OK;
+    }
+    return ddp_tokens_fetch(run->test_tokens, index, n, x, y);
+}
+
 static ddp_status_t run_chunk(ddp_run_t *run, size_t chunk, ddp_loss_stats_t *sums_p)
 {
     ddp_status_t           status = DDP_OK;
     const ddp_tape_begin_t begin  = {.training = false};
-    const size_t           first  = chunk * run->eval.rows;
-    const size_t           left   = run->data.test_samples - first;
-    const size_t           n      = left < run->eval.rows ? left : run->eval.rows;
-    size_t                 index[DDP_EVAL_CHUNK];
-    ddp_loss_stats_t      *stats = NULL;
+    ddp_loss_stats_t      *stats  = NULL;
 
-    for (size_t i = 0; i < n; i++) {
-        index[i] = first + i;
-    }
-    if (run->test != NULL) {
-        ddp_dataset_fetch(run->test, index, n, run->eval.x, run->eval.y);
-    } else {
-        DDP_TRY(ddp_tokens_fetch(run->test_tokens, index, n, run->eval.x, run->eval.y));
-    }
+    DDP_TRY(ddp_eval_fetch(run, chunk, run->eval.x, run->eval.y));
     DDP_TRY(ddp_tape_begin(run->tape, &begin));
-    DDP_TRY(ddp_run_loss(run, run->model, run->tape, run->eval.x, run->eval.y, n, &stats));
+    DDP_TRY(ddp_run_loss(run, run->model, run->tape, run->eval.x, run->eval.y, ddp_eval_samples(run, chunk),
+                         &stats));
     /* the next chunk overwrites x, y and stats */
     DDP_TRY(ddp_stream_synchronize(run->compute, -1));
     *sums_p = *stats;
+out:
+    return status;
+}
+
+/* This rank's chunks; with train.mode dp all devices take turns. */
+static ddp_status_t run_chunks(ddp_run_t *run)
+{
+    ddp_status_t status = DDP_OK;
+    ddp_eval_t  *eval   = &run->eval;
+
+    if (run->dp != NULL) {
+        return ddp_run_dp_eval(run);
+    }
+    for (size_t i = 0; i < eval->count; i++) {
+        DDP_TRY(run_chunk(run, eval->first + i, &eval->mine[i]));
+    }
 out:
     return status;
 }
@@ -129,9 +165,7 @@ ddp_status_t ddp_eval_run(ddp_run_t *run, ddp_eval_result_t *result_p)
     ddp_eval_result_t result;
 
     DDP_TRY(ddp_reducer_finish(run->reducer));
-    for (size_t i = 0; i < eval->count; i++) {
-        DDP_TRY(run_chunk(run, eval->first + i, &eval->mine[i]));
-    }
+    DDP_TRY(run_chunks(run));
     DDP_TRY(ddp_comm_allgather(run->comm, eval->mine, eval->most * sizeof(*eval->mine), eval->all));
     sum_chunks(run, &result);
     result.seconds = (double)(ddp_clock_ns() - start) / 1e9;

@@ -98,6 +98,18 @@ static void add_pixels(cJSON *event, const ddp_run_t *run)
     }
 }
 
+/* Of train.mode dp. */
+static void add_devices(cJSON *event, const ddp_run_t *run)
+{
+    cJSON *list = NULL;
+
+    if (run->devices.n > 0 && event != NULL) {
+        list = cJSON_CreateIntArray(run->devices.id, (int)run->devices.n);
+        (void)cJSON_AddItemToObject(event, "devices", list);
+        add(event, "output_device", run->devices.output);
+    }
+}
+
 void ddp_event_start(ddp_run_t *run)
 {
     cJSON *event = ddp_metrics_event("start");
@@ -110,6 +122,7 @@ void ddp_event_start(ddp_run_t *run)
         cJSON_AddItemToArray(hosts, cJSON_CreateString(ddp_comm_host(run->comm, r)));
     }
     add_text(event, "mode", run->config.train.mode == DDP_MODE_DP ? "dp" : "ddp");
+    add_devices(event, run);
     add(event, "ranks", ddp_comm_size(run->comm));
     add(event, "machines", ddp_comm_machines(run->comm));
     add_text(event, "device", "cpu");
@@ -133,6 +146,7 @@ void ddp_event_start(ddp_run_t *run)
     }
     add_plan(event, run);
     add_memory(event, &run->memory);
+    ddp_events_add_plan(event, run);
     add(event, "micro_batches", (double)ddp_config_micro_batches(&run->config));
     add(event, "total_steps", (double)run->total_steps);
     add(event, "sample_gflop", ddp_model_flops(run->model) / 1e9);
@@ -252,7 +266,7 @@ void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
     add(event, "first_step_ms", report->first_step_ms);
     add(event, "peak_rss_mb", (double)report->use.peak_rss / MIB);
     add(event, "pss_mb", (double)report->use.pss / MIB);
-    ddp_events_add_use(event, run, &report->use);
+    ddp_events_add_use(event, run, report);
     if (report->test.perplexity > 0) {
         add(event, "perplexity", report->test.perplexity);
     }

@@ -7,6 +7,33 @@ static void add(cJSON *object, const char *name, double value)
     (void)cJSON_AddNumberToObject(object, name, value); /* no memory means no field */
 }
 
+/* Bytes between devices, by phase. */
+static void add_moved(cJSON *object, const uint64_t *moved)
+{
+    for (int p = 0; p < DDP_DP_PHASES; p++) {
+        if (moved[p] > 0) {
+            add(object, ddp_dp_phase_name((ddp_dp_phase_t)p), (double)moved[p]);
+        }
+    }
+}
+
+/* With train.mode dp. */
+static void add_phases(cJSON *event, const ddp_run_t *run, const ddp_measure_t *sum)
+{
+    const double ms     = 1e6 * (double)sum->steps;
+    cJSON       *phases = cJSON_AddObjectToObject(event, "phases_ms");
+    cJSON       *busy   = NULL;
+
+    for (int p = 0; p < DDP_DP_PHASES; p++) {
+        add(phases, ddp_dp_phase_name((ddp_dp_phase_t)p), (double)sum->phase_ns[p] / ms);
+    }
+    busy = cJSON_AddArrayToObject(event, "device_busy_ms");
+    for (size_t d = 0; d < run->devices.n; d++) {
+        (void)cJSON_AddItemToArray(busy, cJSON_CreateNumber((double)sum->busy_ns[d] / ms));
+    }
+    add_moved(cJSON_AddObjectToObject(event, "moved_bytes"), sum->moved);
+}
+
 void ddp_events_add_times(cJSON *event, const ddp_run_t *run, const ddp_step_report_t *report)
 {
     const ddp_measure_t *sum = report->measure;
@@ -18,6 +45,8 @@ void ddp_events_add_times(cJSON *event, const ddp_run_t *run, const ddp_step_rep
     if (run->config.train.mode == DDP_MODE_DDP) {
         add(event, "comm_ms", (double)sum->comm_ns / ms);
         add(event, "overlap", report->overlap);
+    } else {
+        add_phases(event, run, sum);
     }
 }
 
@@ -41,12 +70,11 @@ void ddp_event_trace(ddp_run_t *run, uint64_t step, double step_ms, const ddp_sp
     ddp_metrics_write(run->metrics, event);
 }
 
-static void add_memory(cJSON *list, const ddp_device_use_t *use)
+static void add_memory(cJSON *list, int64_t id, const ddp_dp_memory_t *memory, uint64_t pss)
 {
-    cJSON                 *object = cJSON_CreateObject();
-    const ddp_dp_memory_t *memory = &use->memory;
+    cJSON *object = cJSON_CreateObject();
 
-    add(object, "id", (double)use->id);
+    add(object, "id", (double)id);
     add(object, "parameters", (double)memory->parameters);
     add(object, "gradients", (double)memory->gradients);
     add(object, "moments", (double)memory->moments);
@@ -61,14 +89,14 @@ static void add_memory(cJSON *list, const ddp_device_use_t *use)
     if (memory->cap > 0) {
         add(object, "cap", (double)memory->cap);
     }
-    if (use->pss > 0) {
-        add(object, "pss", (double)use->pss);
+    if (pss > 0) {
+        add(object, "pss", (double)pss);
     }
     (void)cJSON_AddItemToArray(list, object);
 }
 
 /* In the last step, for each pair of devices, and in all by kind. */
-static void add_traffic(cJSON *event, const ddp_run_t *run, const ddp_use_t *use)
+static void add_traffic(cJSON *event, const ddp_run_t *run, const ddp_use_t *use, const uint64_t *dp_moved)
 {
     cJSON   *links    = cJSON_AddArrayToObject(event, "links");
     cJSON   *moved    = cJSON_AddObjectToObject(event, "moved_bytes");
@@ -89,17 +117,32 @@ static void add_traffic(cJSON *event, const ddp_run_t *run, const ddp_use_t *use
     if (run->config.train.mode == DDP_MODE_DDP) {
         add(moved, "gradients", (double)read);
         add(moved, "network", (double)received);
+    } else {
+        add_moved(moved, dp_moved);
     }
 }
 
-void ddp_events_add_use(cJSON *event, const ddp_run_t *run, const ddp_use_t *use)
+void ddp_events_add_plan(cJSON *event, const ddp_run_t *run)
 {
-    cJSON *memory = cJSON_AddArrayToObject(event, "device_memory_bytes");
-    cJSON *busy   = cJSON_AddArrayToObject(event, "device_busy_ms");
+    cJSON *memory = NULL;
+
+    if (run->devices.n > 0) {
+        memory = cJSON_AddArrayToObject(event, "planned_memory_bytes");
+    }
+    for (size_t d = 0; d < run->devices.n; d++) {
+        add_memory(memory, run->devices.id[d], &run->memory.device[d], 0);
+    }
+}
+
+void ddp_events_add_use(cJSON *event, const ddp_run_t *run, const ddp_end_report_t *report)
+{
+    const ddp_use_t *use    = &report->use;
+    cJSON           *memory = cJSON_AddArrayToObject(event, "device_memory_bytes");
+    cJSON           *busy   = cJSON_AddArrayToObject(event, "device_busy_ms");
 
     for (size_t d = 0; d < use->n; d++) {
-        add_memory(memory, &use->device[d]);
+        add_memory(memory, use->device[d].id, &use->device[d].memory, use->device[d].pss);
         (void)cJSON_AddItemToArray(busy, cJSON_CreateNumber(use->device[d].busy_ms));
     }
-    add_traffic(event, run, use);
+    add_traffic(event, run, use, report->measure.moved);
 }

@@ -6,7 +6,9 @@
 
 /** Fields of a step event: means over its steps. `event` may be NULL, as below. */
 void ddp_events_add_times(cJSON *event, const ddp_run_t *run, const ddp_step_report_t *report);
+/** Fields of the start event: with train.mode dp what is planned for each device. */
+void ddp_events_add_plan(cJSON *event, const ddp_run_t *run);
 /** Fields of the end event. */
-void ddp_events_add_use(cJSON *event, const ddp_run_t *run, const ddp_use_t *use);
+void ddp_events_add_use(cJSON *event, const ddp_run_t *run, const ddp_end_report_t *report);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "base/convert.h"
 #include "base/error.h"
-#include "launcher/run.h"
+#include "launcher/data_parallel.h"
 
 /* Phases of spans with train.mode ddp. */
 enum { SPAN_FORWARD, SPAN_BACKWARD, SPAN_REDUCE, SPAN_EXPOSED, N_SPAN_PHASES };
@@ -37,8 +37,13 @@ void ddp_measure_step(const ddp_run_t *run, const ddp_step_result_t *result, int
     ddp_measure_t measure  = {.steps = 1, .comm_ns = result->comm_ns, .exposed_ns = result->exposed_comm_ns};
     int64_t       begin_ns = 0;
     size_t        n        = 0;
-    ddp_micro_times_t *times = micro_times(run, &begin_ns, &n);
+    ddp_micro_times_t *times = NULL;
 
+    if (run->dp != NULL) {
+        ddp_run_dp_measure(run, result, measure_p);
+        return;
+    }
+    times = micro_times(run, &begin_ns, &n);
     for (size_t i = 0; i < n; i++) {
         measure.forward_ns += times[i].backward_ns - times[i].forward_ns;
         measure.backward_ns += times[i].end_ns - times[i].backward_ns;
@@ -57,6 +62,7 @@ void ddp_measure_add(ddp_measure_t *sum, const ddp_measure_t *step)
     sum->exposed_ns += step->exposed_ns;
     for (size_t p = 0; p < DDP_DP_PHASES; p++) {
         sum->phase_ns[p] += step->phase_ns[p];
+        sum->moved[p] = step->moved[p];
     }
     for (size_t d = 0; d < DDP_DP_MAX_DEVICES; d++) {
         sum->busy_ns[d] += step->busy_ns[d];
@@ -64,7 +70,7 @@ void ddp_measure_add(ddp_measure_t *sum, const ddp_measure_t *step)
 }
 
 /* Proportional set size: each page divided by the number of processes that map it. */
-static uint64_t own_pss(void)
+uint64_t ddp_own_pss(void)
 {
     FILE    *file  = fopen("/proc/self/smaps_rollup", "r");
     uint64_t bytes = 0;
@@ -82,7 +88,7 @@ static uint64_t own_pss(void)
     return bytes;
 }
 
-static uint64_t own_peak_rss(void)
+uint64_t ddp_own_peak_rss(void)
 {
     struct rusage usage;
 
@@ -123,10 +129,15 @@ ddp_status_t ddp_use_gather(ddp_run_t *run, const ddp_measure_t *sum, ddp_use_t 
 {
     ddp_status_t     status = DDP_OK;
     const size_t     n      = (size_t)ddp_comm_size(run->comm);
-    ddp_device_use_t mine   = {.id = ddp_comm_rank(run->comm), .pss = own_pss(), .peak_rss = own_peak_rss()};
-    ddp_use_t        use    = {.n = n};
-    uint64_t        *from   = calloc(n, sizeof(*from));
+    ddp_device_use_t mine   = {
+          .id = ddp_comm_rank(run->comm), .pss = ddp_own_pss(), .peak_rss = ddp_own_peak_rss()};
+    ddp_use_t use  = {.n = n};
+    uint64_t *from = NULL;
 
+    if (run->dp != NULL) {
+        return ddp_run_dp_use(run, sum, use_p);
+    }
+    from       = calloc(n, sizeof(*from));
     use.device = calloc(n, sizeof(*use.device));
     use.link   = calloc(n * n, sizeof(*use.link));
     if (from == NULL || use.device == NULL || use.link == NULL) {
@@ -168,8 +179,7 @@ const char *ddp_span_phase_name(const ddp_run_t *run, int phase)
         [SPAN_EXPOSED]  = "exposed",
     };
 
-    (void)run;
-    return names[phase];
+    return run->dp != NULL ? ddp_dp_phase_name((ddp_dp_phase_t)phase) : names[phase];
 }
 
 /* Spans of one rank; those that it does not need have no end. */
@@ -242,6 +252,9 @@ ddp_status_t ddp_spans_gather(ddp_run_t *run, const ddp_step_result_t *result, d
     ddp_span_t  *all    = NULL;
     rank_spans_t mine   = {.rank = ddp_comm_rank(run->comm)};
 
+    if (run->dp != NULL) {
+        return ddp_run_dp_spans(run, spans_p, n_p);
+    }
     ddp_partition(ddp_config_micro_batches(&run->config), size, 0, &first, &most);
     room      = 2 * most + ddp_reducer_bucket_times(run->reducer, NULL, 0) + 1;
     mine.span = calloc(room, sizeof(*mine.span));

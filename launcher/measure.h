@@ -16,6 +16,7 @@ typedef struct ddp_measure {
     int64_t  forward_ns, backward_ns; /* of this rank; dp: wall time */
     int64_t  comm_ns, exposed_ns; /* as ddp_step_result_t; dp: exposed is all but forward, loss, backward */
     int64_t  phase_ns[DDP_DP_PHASES];     /* dp */
+    uint64_t moved[DDP_DP_PHASES];        /* dp: bytes between devices; not a sum: of the last step */
     int64_t  busy_ns[DDP_DP_MAX_DEVICES]; /* of each device; ddp: [0] of this rank */
 } ddp_measure_t;
 
@@ -34,14 +35,17 @@ typedef struct ddp_device_use {
     double          busy_ms;        /* of a step */
 } ddp_device_use_t;
 
+/** Memory of this process, bytes: its share of pages (PSS), and the most it had. */
+uint64_t ddp_own_pss(void);
+uint64_t ddp_own_peak_rss(void);
+
 /** All devices. */
 typedef struct ddp_use {
     size_t            n;
-    ddp_device_use_t *device;               /* owned, [n] */
-    uint64_t          pss;                  /* bytes of all processes together */
-    uint64_t          peak_rss;             /* of the largest process */
-    uint64_t          moved[DDP_DP_PHASES]; /* dp: bytes of the last step */
-    uint64_t         *link; /* owned, [n, n]: bytes that `row` has taken from `column` in the last step */
+    ddp_device_use_t *device;   /* owned, [n] */
+    uint64_t          pss;      /* bytes of all processes together */
+    uint64_t          peak_rss; /* of the largest process */
+    uint64_t         *link;     /* owned, [n, n]: bytes that `row` has taken from `column` in the last step */
 } ddp_use_t;
 
 /** Collective; rank 0's is complete. */

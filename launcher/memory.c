@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "kernels/ops_seq.h"
-#include "launcher/run.h"
+#include "launcher/memory_internal.h"
 
 #define MIB 1048576.0
 /* More than anything needs, so that a dry tape has it in one piece. */
@@ -29,16 +29,13 @@ static size_t most_rows(const ddp_run_t *run)
 }
 
 /* A training step's micro-batch, and a chunk of evaluation. */
-static ddp_status_t run_dry(const ddp_run_t *run, ddp_model_t *model, ddp_tape_t *tape,
-                            const ddp_allocator_t *numbers)
+static ddp_status_t run_dry(const ddp_run_t *run, ddp_model_t *model, ddp_tape_t *tape, const void *samples)
 {
     ddp_status_t           status   = DDP_OK;
     const ddp_tape_begin_t training = {.training = true};
     const ddp_tape_begin_t testing  = {.training = false};
     ddp_loss_stats_t      *stats    = NULL;
-    void                  *samples  = NULL;
 
-    DDP_TRY(numbers->acquire(numbers->ctx, "samples", PLENTY, &samples));
     DDP_TRY(ddp_tape_begin(tape, &training));
     DDP_TRY(ddp_run_loss(run, model, tape, samples, samples, most_rows(run), &stats));
     DDP_TRY(ddp_tape_backward(tape));
@@ -51,15 +48,18 @@ out:
 /* What tape and kernels of this rank will need. */
 static ddp_status_t plan_tape(const ddp_run_t *run, ddp_run_memory_t *memory)
 {
-    const ddp_tape_memory_t plenty = {.activations = PLENTY, .scratch = PLENTY};
-    ddp_status_t            status = DDP_OK;
-    ddp_device_params_t     cpu    = DDP_DEVICE_PARAMS_INIT;
-    ddp_tape_params_t       setup  = DDP_TAPE_PARAMS_INIT;
-    ddp_device_t           *device = NULL;
-    ddp_stream_t           *stream = NULL;
-    ddp_params_t           *params = NULL;
-    ddp_model_t            *model  = NULL;
-    ddp_tape_t             *tape   = NULL;
+    const ddp_tape_memory_t plenty  = {.activations = PLENTY, .scratch = PLENTY};
+    ddp_status_t            status  = DDP_OK;
+    ddp_device_params_t     cpu     = DDP_DEVICE_PARAMS_INIT;
+    ddp_tape_params_t       setup   = DDP_TAPE_PARAMS_INIT;
+    ddp_device_t           *device  = NULL;
+    ddp_stream_t           *stream  = NULL;
+    ddp_params_t           *params  = NULL;
+    ddp_model_t            *model   = NULL;
+    ddp_tape_t             *tape    = NULL;
+    ddp_tape_t             *loss    = NULL; /* train.mode dp: of the output device */
+    void                   *samples = NULL;
+    const ddp_allocator_t  *numbers = NULL;
 
     cpu.isa = run->isa;
     cpu.dry = true;
@@ -72,10 +72,18 @@ static ddp_status_t plan_tape(const ddp_run_t *run, ddp_run_memory_t *memory)
     DDP_TRY(ddp_tape_create(&setup, &tape));
     DDP_TRY(ddp_tape_reserve(tape, &plenty));
     ddp_run_set_tape(run, tape);
-    DDP_TRY(run_dry(run, model, tape, ddp_device_allocator(device)));
+    numbers = ddp_device_allocator(device);
+    DDP_TRY(numbers->acquire(numbers->ctx, "samples", PLENTY, &samples));
+    if (run->devices.n > 0) {
+        DDP_TRY(ddp_tape_create(&setup, &loss));
+        DDP_TRY(ddp_memory_dry_replica(run, model, tape, loss, samples, most_rows(run), memory));
+    } else {
+        DDP_TRY(run_dry(run, model, tape, samples));
+    }
     memory->tape    = ddp_tape_memory(tape);
     memory->kernels = ddp_kernel_scratch_bytes(device, run->data.context > 0 ? run->config.model.vocab : 0);
 out:
+    ddp_tape_destroy(&loss);
     ddp_tape_destroy(&tape);
     ddp_model_destroy(&model);
     ddp_params_destroy(&params);
@@ -124,6 +132,12 @@ static ddp_status_t plan_rank(const ddp_run_t *run, ddp_run_memory_t *memory)
     memory->snapshot   = snapshot_bytes(run, &reducer);
     memory->own = memory->tape.activations + memory->tape.scratch + memory->tape.nodes + memory->kernels +
                   memory->loader + memory->evaluation + memory->wire + memory->snapshot;
+    if (run->devices.n > 0) {
+        ddp_memory_plan_devices(run, most_rows(run), memory);
+        memory->own = memory->devices - plan.parameter_bytes - plan.moment_bytes - plan.gradient_bytes +
+                      run->devices.n * memory->tape.nodes + memory->loader + memory->evaluation +
+                      memory->snapshot;
+    }
 out:
     return status;
 }
@@ -281,6 +295,34 @@ static void print_line(const char *what, size_t rank, size_t machine)
     printf("%-44s %10s %10.1f\n", what, text, (double)machine / MIB);
 }
 
+static void print_free(const ddp_run_memory_t *memory)
+{
+    if (memory->available != UINT64_MAX) {
+        print_line(memory->machine <= memory->available ? "free now" : "free now: NOT ENOUGH", 0,
+                   (size_t)memory->available);
+    }
+}
+
+/* With train.mode dp there is one process. */
+static void print_process(const ddp_run_t *run)
+{
+    const ddp_run_memory_t *memory = &run->memory;
+    const size_t            nodes  = run->devices.n * memory->tape.nodes;
+
+    ddp_memory_print_devices(run);
+    printf("\n# memory of the process, MiB, without the program and MPI itself\n");
+    print_line("devices", 0, memory->devices);
+    print_line("flags and losses", 0, memory->tables);
+    print_line("data", 0, memory->data);
+    print_line("samples on their way", 0, memory->loader);
+    print_line("evaluation, records", 0, memory->evaluation + nodes);
+    if (memory->snapshot > 0) {
+        print_line("snapshot for checkpoints", 0, memory->snapshot);
+    }
+    print_line("total", 0, memory->machine);
+    print_free(memory);
+}
+
 static void print_table(const ddp_run_t *run)
 {
     const ddp_run_memory_t *memory = &run->memory;
@@ -310,10 +352,7 @@ static void print_table(const ddp_run_t *run)
         print_line("snapshot for checkpoints", memory->snapshot, memory->snapshot * local);
     }
     print_line("total", memory->own, memory->machine);
-    if (memory->available != UINT64_MAX) {
-        print_line(memory->machine <= memory->available ? "free now" : "free now: NOT ENOUGH", 0,
-                   (size_t)memory->available);
-    }
+    print_free(memory);
 }
 
 /* With several machines: a line for each. */
@@ -341,6 +380,10 @@ out:
 
 ddp_status_t ddp_memory_print(const ddp_run_t *run)
 {
+    if (run->devices.n > 0) {
+        print_process(run);
+        return DDP_OK;
+    }
     if (ddp_comm_rank(run->comm) == 0) {
         print_table(run);
     }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "dp_compat/data_parallel.h"
 #include "nn/tape.h"
 
 struct ddp_run;
@@ -25,6 +26,11 @@ typedef struct ddp_run_memory {
     size_t            loader, evaluation;
     size_t            wire;     /* for what other machines send */
     size_t            snapshot; /* for checkpoints: this rank's part of the state; rank 0's machine only */
+    /* train.mode dp */
+    size_t          output;  /* of one device's micro-batch, gathered; 0: the loss is taken inside */
+    size_t          loss;    /* for its loss and the gradient, on the output device */
+    size_t          devices; /* all devices together, parameters, moments and gradients of the first too */
+    ddp_dp_memory_t device[DDP_DP_MAX_DEVICES];
     /* together */
     size_t   shared, own;
     size_t   machine;   /* shared, and `own` of all ranks of the machine */

@@ -12,7 +12,7 @@
 ddp_status_t ddp_peak_gemm(const ddp_run_t *run, size_t side, size_t rounds, ddp_precision_t precision,
                            double *gflops_p)
 {
-    const ddp_allocator_t *memory  = ddp_device_allocator(run->device);
+    const ddp_allocator_t *memory  = ddp_allocator_private(); /* not what the run holds */
     const double           flop    = 2.0 * (double)side * (double)side * (double)side;
     ddp_status_t           status  = DDP_OK;
     void                  *block   = NULL;

@@ -294,7 +294,11 @@ ddp_status_t ddp_checkpoints_restore(ddp_run_t *run)
     DDP_TRY(ddp_comm_agree(run->comm, check_content(run)));
     DDP_TRY(ddp_checkpoint_restore(run->comm, run->reducer, ddp_params_descs(run->params),
                                    ddp_params_count(run->params), c->opened, c->is_init));
-    ddp_trainer_set_step(run->trainer, c->first_step);
+    if (run->dp != NULL) {
+        ddp_dp_set_step(run->dp, c->first_step);
+    } else {
+        ddp_trainer_set_step(run->trainer, c->first_step);
+    }
     if (ddp_comm_rank(run->comm) == 0 && !c->is_init) {
         ddp_log(DDP_LOG_INFO, "resume: goes on after step %" PRIu64 " of %" PRIu64, c->first_step,
                 run->total_steps);

@@ -261,7 +261,6 @@ static ddp_status_t choose_devices(ddp_run_t *run)
 
     if (run->config.train.mode == DDP_MODE_DP) {
         DDP_TRY(ddp_devices_resolve(&run->config, (size_t)ddp_cores_available(), &run->devices));
-        DDP_REQUIRE(run->devices.n == 0, DDP_ERR_CONFIG, "train.mode dp is not there yet");
     }
 out:
     return status;
@@ -347,6 +346,7 @@ void ddp_run_teardown(ddp_run_t *run)
     run->tape    = NULL;
     run->reducer = NULL;
     ddp_trainer_destroy(&run->trainer);
+    ddp_dp_destroy(&run->dp);
     ddp_model_destroy(&run->model);
     ddp_params_destroy(&run->params);
     ddp_data_close(run);

@@ -61,8 +61,9 @@ typedef struct ddp_eval {
     size_t            first, count; /* chunks of this rank */
     size_t            most;         /* chunks of the rank that has most */
     size_t            rows;         /* samples of a chunk, at most DDP_EVAL_CHUNK */
-    void             *x;            /* owned, aligned: [rows] images, float, or sequences, int32 */
-    int32_t          *y;            /* owned: labels [rows] or targets [rows, context] */
+    size_t            places;       /* 1, or one for each device */
+    void             *x;            /* owned, aligned: [places, rows] images, float, or sequences, int32 */
+    int32_t          *y;            /* owned: labels [places, rows] or targets [places, rows, context] */
     ddp_loss_stats_t *mine;         /* owned, [most] */
     ddp_loss_stats_t *all;          /* owned, [ranks, most] */
 } ddp_eval_t;
@@ -86,6 +87,7 @@ typedef struct ddp_run {
     bool            is_training;
     bool            is_data_chosen; /* data.kind was auto */
     ddp_devices_t   devices;        /* of train.mode dp */
+    char            device_name[16];
 
     ddp_comm_t     *comm;   /* owned, as all that follows */
     _Atomic int    *spoken; /* in shared memory of the machine: somebody has said why the run ends */
@@ -98,9 +100,10 @@ typedef struct ddp_run {
     ddp_params_t   *params;
     size_t          frozen; /* elements of params that are not trained */
     ddp_model_t    *model;
-    ddp_trainer_t  *trainer;
-    ddp_tape_t     *tape;    /* borrowed from trainer */
-    ddp_reducer_t  *reducer; /* borrowed from trainer */
+    ddp_trainer_t  *trainer; /* or, with train.mode dp: */
+    ddp_dp_t       *dp;
+    ddp_tape_t     *tape;    /* borrowed from trainer or dp */
+    ddp_reducer_t  *reducer; /* borrowed from trainer or dp */
     ddp_loader_t   *loader;
     size_t          held; /* micro-batches of the loader that the running step still reads */
     ddp_eval_t      eval;
@@ -179,6 +182,8 @@ ddp_loader_params_t ddp_run_loader_params(const ddp_run_t *run);
 /** The reducer's parameters as the configuration has them; comm and compute as in `run`. */
 ddp_reducer_params_t ddp_run_reducer_params(const ddp_run_t *run);
 
+/** The loader's next micro-batch, which must be this one; held until the step ends. */
+ddp_status_t ddp_run_next(ddp_run_t *run, const ddp_micro_t *micro, ddp_micro_batch_t *data_p) DDP_NODISCARD;
 /** Forward of one micro-batch from the loader; ddp_forward_fn_t with a ddp_run_t as its context. */
 ddp_status_t ddp_run_forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro,
                              ddp_loss_stats_t **stats_p) DDP_NODISCARD;
@@ -191,9 +196,13 @@ ddp_status_t ddp_run_train(ddp_run_t *run) DDP_NODISCARD;
 /** Print what a run would be; rank 0 writes to stdout, nothing else is written. After ddp_run_prepare(). */
 ddp_status_t ddp_run_dry(ddp_run_t *run) DDP_NODISCARD;
 
-/** Samples of a chunk, and bytes of what ddp_eval_create() takes. */
+/** Samples of a chunk, bytes of a sample's label or targets, and bytes of what ddp_eval_create() takes. */
 size_t ddp_eval_rows(const ddp_run_t *run);
+size_t ddp_eval_label_bytes(const ddp_run_t *run);
 size_t ddp_eval_bytes(const ddp_run_t *run);
+/** Samples of chunk `chunk`, and the chunk itself: x[rows] and y as ddp_eval_t has them. */
+size_t       ddp_eval_samples(const ddp_run_t *run, size_t chunk);
+ddp_status_t ddp_eval_fetch(const ddp_run_t *run, size_t chunk, void *x, int32_t *y) DDP_NODISCARD;
 /** Take the memory of evaluation; after the data is open. */
 ddp_status_t ddp_eval_create(ddp_run_t *run) DDP_NODISCARD;
 void         ddp_eval_destroy(ddp_eval_t *eval);

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "launcher/cores.h"
-#include "launcher/run.h"
+#include "launcher/data_parallel.h"
 
 static ddp_status_t create_device(ddp_run_t *run)
 {
@@ -15,6 +15,11 @@ static ddp_status_t create_device(ddp_run_t *run)
     ddp_device_params_t params = DDP_DEVICE_PARAMS_INIT;
 
     params.isa = run->isa;
+    if (run->devices.n > 0) { /* the first of several */
+        snprintf(run->device_name, sizeof(run->device_name), "device %d", run->devices.id[0]);
+        params.name         = run->device_name;
+        params.memory_bytes = run->devices.memory[0];
+    }
     DDP_TRY(ddp_device_create(&params, &run->device));
     ddp_comm_attach(run->comm, run->device);
     DDP_TRY(ddp_stream_create(run->device, "compute", &run->compute));
@@ -27,6 +32,9 @@ static ddp_status_t create_trainer(ddp_run_t *run)
     ddp_status_t         status = DDP_OK;
     ddp_trainer_params_t params = DDP_TRAINER_PARAMS_INIT;
 
+    if (run->devices.n > 0) {
+        return ddp_run_dp_create(run);
+    }
     params.params  = run->params;
     params.seed    = run->config.train.seed;
     params.forward = run->forward != NULL ? run->forward : ddp_run_forward;
@@ -36,6 +44,7 @@ static ddp_status_t create_trainer(ddp_run_t *run)
     run->reducer = ddp_trainer_reducer(run->trainer);
     run->tape    = ddp_trainer_tape(run->trainer);
     ddp_run_set_tape(run, run->tape);
+    DDP_TRY(ddp_comm_agree(run->comm, ddp_tape_reserve(run->tape, &run->memory.tape)));
 out:
     return status;
 }
@@ -94,7 +103,7 @@ static void say_idle_cores(const ddp_run_t *run)
     char   rest[512] = "";
     size_t used      = 0;
 
-    if (ddp_comm_size(run->comm) > 1 || run->launch.is_managed) {
+    if (ddp_comm_size(run->comm) > 1 || run->launch.is_managed || run->devices.n > 0) {
         return;
     }
     cores = ddp_cores_available();
@@ -108,10 +117,28 @@ static void say_idle_cores(const ddp_run_t *run)
             geteuid() == 0 ? " --allow-run-as-root" : "", cores < most ? cores : most, rest);
 }
 
+/* "3 ranks", or "DataParallel on devices 0, 1" */
+static void workers_text(const ddp_run_t *run, char *text, size_t size)
+{
+    const size_t n     = run->devices.n;
+    const int    ranks = ddp_comm_size(run->comm);
+    size_t       used  = 0;
+
+    if (n == 0) {
+        snprintf(text, size, "%d rank%s", ranks, ranks > 1 ? "s" : "");
+        return;
+    }
+    used = (size_t)snprintf(text, size, "DataParallel on device%s", n > 1 ? "s" : "");
+    for (size_t i = 0; i < n && used < size; i++) {
+        used += (size_t)snprintf(text + used, size - used, "%s%d", i > 0 ? ", " : " ", run->devices.id[i]);
+    }
+}
+
 static void say_start(const ddp_run_t *run)
 {
     char model[32];
     char frozen[48] = "";
+    char workers[320]; /* 64 devices */
 
     if (ddp_comm_rank(run->comm) != 0) {
         return;
@@ -121,9 +148,9 @@ static void say_start(const ddp_run_t *run)
     if (run->frozen > 0) {
         snprintf(frozen, sizeof(frozen), ", %zu of them frozen", run->frozen);
     }
-    ddp_log(DDP_LOG_INFO, "model %s, %zu parameters%s; %d rank%s, batch %" PRIu64 " in %zu micro-batches; %s",
-            model, ddp_params_elements(run->params), frozen, ddp_comm_size(run->comm),
-            ddp_comm_size(run->comm) > 1 ? "s" : "", run->config.train.batch,
+    workers_text(run, workers, sizeof(workers));
+    ddp_log(DDP_LOG_INFO, "model %s, %zu parameters%s; %s, batch %" PRIu64 " in %zu micro-batches; %s", model,
+            ddp_params_elements(run->params), frozen, workers, run->config.train.batch,
             ddp_config_micro_batches(&run->config), ddp_isa_name(run->isa));
     if (run->config.train.precision == DDP_PRECISION_BF16 && !ddp_device_has_bf16(run->device)) {
         ddp_log(
@@ -142,10 +169,7 @@ ddp_status_t ddp_run_build(ddp_run_t *run)
     DDP_TRY(ddp_comm_agree(run->comm, create_device(run)));
     DDP_TRY(ddp_data_load(run));
     DDP_TRY(create_trainer(run));
-    status = ddp_tape_reserve(run->tape, &run->memory.tape);
-    if (status == DDP_OK) {
-        status = ddp_eval_create(run);
-    }
+    status = ddp_eval_create(run);
     if (status == DDP_OK) {
         const ddp_loader_params_t loader = ddp_run_loader_params(run);
 

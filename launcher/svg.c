@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "base/utf8.h"
+#include "launcher/utf8.h"
 
 #define TEXT_SIZE 512
 

@@ -29,6 +29,20 @@ static void window_open(const ddp_run_t *run, window_t *window)
     window->wait_ns  = ddp_loader_wait_ns(run->loader);
 }
 
+ddp_status_t ddp_run_next(ddp_run_t *run, const ddp_micro_t *micro, ddp_micro_batch_t *data_p)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_loader_next(run->loader, data_p));
+    run->held++;
+    DDP_REQUIRE(
+        data_p->step == micro->step && data_p->micro_batch == micro->micro_batch && data_p->n == micro->n,
+        DDP_ERR_STATE, "the loader gave micro-batch %zu of step %" PRIu64 " instead of %zu of %" PRIu64,
+        data_p->micro_batch, data_p->step, micro->micro_batch, micro->step);
+out:
+    return status;
+}
+
 ddp_status_t ddp_run_forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro,
                              ddp_loss_stats_t **stats_p)
 {
@@ -36,12 +50,7 @@ ddp_status_t ddp_run_forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *mic
     ddp_run_t        *run    = ctx;
     ddp_micro_batch_t data;
 
-    DDP_TRY(ddp_loader_next(run->loader, &data));
-    run->held++;
-    DDP_REQUIRE(data.step == micro->step && data.micro_batch == micro->micro_batch && data.n == micro->n,
-                DDP_ERR_STATE,
-                "the loader gave micro-batch %zu of step %" PRIu64 " instead of %zu of %" PRIu64,
-                data.micro_batch, data.step, micro->micro_batch, micro->step);
+    DDP_TRY(ddp_run_next(run, micro, &data));
     if (run->train != NULL) {
         DDP_TRY(ddp_run_loss(run, run->model, tape, data.images, data.labels, data.n, stats_p));
     } else {
@@ -73,7 +82,8 @@ ddp_status_t ddp_run_step(ddp_run_t *run, uint64_t step, ddp_step_result_t *resu
                                .request   = ddp_stop_request(run)};
 
     DDP_TRY(ddp_fault("train_step", ddp_comm_rank(run->comm)));
-    DDP_TRY(ddp_trainer_step(run->trainer, &what, result_p));
+    DDP_TRY(run->dp != NULL ? ddp_dp_step(run->dp, &what, result_p)
+                            : ddp_trainer_step(run->trainer, &what, result_p));
     for (; run->held > 0; run->held--) {
         ddp_loader_release(run->loader); /* backward has read them */
     }
@@ -130,7 +140,7 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
     const double         passed = (double)(ddp_clock_ns() - window->start_ns);
     const double         n      = (double)window->measure.steps;
     const double         rate   = (double)window->samples * 1e9 / passed;
-    const double         ranks  = ddp_comm_size(run->comm);
+    const double         cores  = run->dp != NULL ? (double)run->devices.n : ddp_comm_size(run->comm);
     ddp_progress_state_t drawn  = {.step          = done,
                                    .total_steps   = run->total_steps,
                                    .epoch         = range->epoch + 1,
@@ -149,7 +159,7 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
                                    .tokens_per_s  = rate * (double)run->data.context,
                                    .measure       = &window->measure,
                                    .overlap       = overlap(window),
-                                   .gflops        = rate * ddp_model_flops(run->model) / ranks / 1e9,
+                                   .gflops        = rate * ddp_model_flops(run->model) / cores / 1e9,
                                    .slowest_rank  = result->slowest_rank,
                                    .spread_ms     = (double)result->spread_ns / 1e6,
                                    .skipped       = window->skipped};
