@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/call.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "dp_compat/dp_internal.h"
 
@@ -127,7 +128,10 @@ ddp_status_t ddp_dp_thread_start(ddp_replica_t *replica)
     pthread_mutex_init(&replica->lock, NULL);
     make_monotonic(&replica->posted);
     make_monotonic(&replica->done);
-    status = start_quiet(&replica->thread, work, replica);
+    status = ddp_fault("dp_thread", replica->id);
+    if (status == DDP_OK) {
+        status = start_quiet(&replica->thread, work, replica);
+    }
     if (status != DDP_OK) {
         pthread_cond_destroy(&replica->done);
         pthread_cond_destroy(&replica->posted);

@@ -66,6 +66,7 @@ typedef struct dp_job {
     size_t      shift;    /* pictures begin here */
     bool        loss_has_weights;
     uint64_t    wanted_step; /* what micro-batches must say, where it is not 0 */
+    bool        is_slow, starves;
     size_t      fetches;
 } dp_job_t;
 
