@@ -112,12 +112,14 @@ out:
 
 static ddp_status_t open_trainer(dp_job_t *job)
 {
-    ddp_comm_params_t    alone  = DDP_COMM_PARAMS_INIT;
+    ddp_comm_params_t    ranks  = DDP_COMM_PARAMS_INIT;
     ddp_trainer_params_t params = DDP_TRAINER_PARAMS_INIT;
     ddp_status_t         status = DDP_OK;
 
-    alone.alone = true;
-    DDP_TRY(ddp_comm_create(&alone, &job->comm));
+    ranks.alone  = !job->setup.ranks;
+    ranks.parent = MPI_COMM_WORLD;
+    DDP_TRY(ddp_comm_create(&ranks, &job->comm));
+    ddp_comm_attach(job->comm, job->device);
     params.params          = job->params;
     params.seed            = 11;
     params.forward         = whole_forward;

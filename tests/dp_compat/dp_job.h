@@ -18,6 +18,7 @@
 typedef struct dp_setup {
     ddp_model_config_t   model;
     size_t               devices;     /* 0: a trainer */
+    bool                 ranks;       /* of it: all of MPI, not one alone */
     int                  ids[8];      /* all zeros: 0, 1, ... */
     bool                 no_ids, all; /* an empty list; no list */
     int                  output_device;
