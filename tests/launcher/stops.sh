@@ -173,6 +173,23 @@ term_mpirun()
     goes_on 2 "$saved"
 }
 
+# A rank that is gone cannot agree: it is named, whatever the others were asked.
+gone()
+{
+    start 3
+    until_event '"event":"checkpoint"'
+    victim=$(pid_of 1)
+    other=$(pid_of 2)
+    kill -9 "$victim"
+    kill -TERM "$other"
+    wait $job
+    got=$?
+    [ $got -ne 75 ] && [ $got -ne 0 ] || fail "exit status $got"
+    holds err "rank 1 .*pid $victim"
+    grep -q 'stops after step' err && { fail 'the run stops as if all were there'; cat err; }
+    return 0
+}
+
 limits()
 {
     ranks 2 75 $small $endless --out limit --time-limit 0.4
