@@ -12,7 +12,7 @@
 
 /* What all ranks must know of rank 0's choice. */
 typedef struct choice {
-    uint8_t  is_found;
+    uint8_t  is_found, is_init;
     uint64_t step, micro_batch;
     double   best_loss;
 } choice_t;
@@ -129,34 +129,51 @@ static ddp_status_t open_auto(ddp_run_t *run)
         snprintf(path, sizeof(path), "%s/checkpoints", run->folder);
         DDP_TRY(ddp_checkpoint_open_newest(path, say_skipped, NULL, &run->checkpoints.opened));
     }
-    if (run->checkpoints.opened == NULL) {
-        ddp_log(DDP_LOG_INFO, "resume: no checkpoint %s%s: the run begins anew",
-                run->folder[0] != '\0' ? "in " : "of this model and data", run->folder);
+out:
+    return status;
+}
+
+/* --resume FILE */
+static ddp_status_t open_named(ddp_run_t *run)
+{
+    ddp_status_t       status = DDP_OK;
+    const char        *path   = run->options->resume;
+    ddp_checkpoints_t *c      = &run->checkpoints;
+
+    DDP_TRY(ddp_checkpoint_open(path, &c->opened));
+    DDP_TRY(ddp_checkpoint_check_run(c->opened, path, true));
+    if (run->folder[0] == '\0') {
+        DDP_TRY(choose_folder(run, false));
+    }
+    if (run->folder[0] != '\0') {
+        DDP_TRY(check_is_newest(run));
     }
 out:
     return status;
 }
 
+/* A job that is started again has the command line of its first start: what it saved in --out goes on,
+ * whatever file the run began with. */
 static ddp_status_t open_checkpoint(ddp_run_t *run)
 {
     ddp_status_t         status  = DDP_OK;
     const ddp_options_t *options = run->options;
     ddp_checkpoints_t   *c       = &run->checkpoints;
+    const char          *file    = options->init != NULL ? options->init : options->resume;
+    const bool           is_auto = file == NULL || (!c->is_init && strcmp(file, "auto") == 0);
 
-    if (c->is_init) {
-        return ddp_checkpoint_open(options->init, &c->opened);
+    if (is_auto ? c->is_resumed : is_requeued() && options->out != NULL) {
+        DDP_TRY(open_auto(run));
+        if (c->opened != NULL && !is_auto) {
+            c->is_init = false;
+            ddp_log(DDP_LOG_INFO, "resume: started again: goes on in %s, not with '%s'", run->folder, file);
+        } else if (c->opened == NULL && is_auto) {
+            ddp_log(DDP_LOG_INFO, "resume: no checkpoint %s%s: the run begins anew",
+                    run->folder[0] != '\0' ? "in " : "of this model and data", run->folder);
+        }
     }
-    if (!c->is_resumed) {
-        return DDP_OK;
-    }
-    if (options->resume == NULL || strcmp(options->resume, "auto") == 0) {
-        return open_auto(run);
-    }
-    DDP_TRY(ddp_checkpoint_open(options->resume, &c->opened));
-    DDP_TRY(ddp_checkpoint_check_run(c->opened, options->resume, true));
-    DDP_TRY(choose_folder(run, false));
-    if (run->folder[0] != '\0') {
-        DDP_TRY(check_is_newest(run));
+    if (c->opened == NULL && !is_auto) {
+        DDP_TRY(c->is_init ? ddp_checkpoint_open(file, &c->opened) : open_named(run));
     }
 out:
     return status;
@@ -221,6 +238,7 @@ static ddp_status_t look(ddp_run_t *run, choice_t *choice)
     choice->best_loss = NAN;
     DDP_TRY(open_checkpoint(run));
     choice->is_found = c->opened != NULL ? 1 : 0;
+    choice->is_init  = c->is_init ? 1 : 0;
     if (c->opened != NULL && !c->is_init) {
         choice->step      = ddp_checkpoint_state(c->opened)->step;
         choice->best_loss = ddp_checkpoint_state(c->opened)->best_loss;
@@ -244,6 +262,7 @@ ddp_status_t ddp_checkpoints_find(ddp_run_t *run)
     DDP_TRY(ddp_comm_agree(run->comm, status));
     DDP_TRY(ddp_comm_broadcast(run->comm, &choice, sizeof(choice), 0));
     c->is_found   = choice.is_found != 0;
+    c->is_init    = choice.is_init != 0;
     c->first_step = choice.step;
     c->best_loss  = choice.best_loss;
     if (choice.micro_batch > 0) {

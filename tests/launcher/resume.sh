@@ -196,6 +196,32 @@ init()
     says '--allow-missing is for --init only'
 }
 
+# The same command line in a job that is started again: what its folder holds goes on, whatever file it began with.
+again()
+{
+    whole_run
+    line="$small --set schedule.kind=constant --init whole/checkpoints/best.h5"
+    run 0 "$program" $line --out once --set train.steps=6
+    once=$(weights)
+    run 0 "$program" $line --out twice --set train.steps=4
+    run 1 "$program" $line --out twice --set train.steps=6
+    says 'exists and is not empty'
+    SLURM_RESTART_COUNT=1 ranks 2 0 $line --out twice --set train.steps=6 --log info
+    ends_with "$once"
+    holds err "started again: goes on in twice, not with 'whole/checkpoints/best.h5'"
+    holds err 'goes on after step 4'
+    rm -r twice/checkpoints # killed before its first save
+    SLURM_RESTART_COUNT=1 ranks 2 0 $line --out twice --set train.steps=6 --log warn
+    ends_with "$once"
+    DDPTRAIN_RESTART_COUNT=1 run 0 "$program" $line --out thrice --set train.steps=6 # before its folder was there
+    ends_with "$once"
+    run 2 "$program" $small --out whole --resume whole/checkpoints/ckpt-000000000010.h5
+    says 'holds step 12 already'
+    SLURM_RESTART_COUNT=1 run 0 "$program" $small --out whole --resume whole/checkpoints/ckpt-000000000010.h5 --log info
+    holds err 'goes on after step 12'
+    ends_with "$whole"
+}
+
 # A disk that fills up: training goes on, three failures in a row end it.
 full()
 {

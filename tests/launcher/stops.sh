@@ -127,11 +127,16 @@ machines()
 # A signal in the middle of an evaluation: the run stops after the next step. A second SIGTERM ends it at once.
 evaluation()
 {
-    cnn="--set model.kind=cnn --set train.eval_every=5 --set train.log_every=5 --set checkpoint.every_steps=3"
-    start 2 $cnn --set data.test_samples=6000
-    until_event '"event":"step","step":5,'
-    send USR1 1
-    grep -q '"event":"eval"' $name/metrics.jsonl && fail 'the evaluation was too short'
+    cnn="--set model.kind=cnn --set data.samples=2000 --set train.eval_every=5 --set train.log_every=5 --set checkpoint.every_steps=3"
+    for samples in 6000 24000; do # until the evaluation is slow enough
+        start 2 $cnn --set data.test_samples=$samples
+        until_event '"event":"step","step":1,'
+        whom=$(pid_of 1)
+        until_event '"event":"step","step":5,'
+        kill -USR1 "$whom"
+        grep -q '"event":"eval"' $name/metrics.jsonl || break
+        wait $job
+    done
     ends_well SIGUSR1
     [ "$stop" = 6 ] || fail "stopped after step '$stop' instead of 6"
     holds $name/metrics.jsonl '"event":"eval","step":5,'
