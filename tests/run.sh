@@ -21,6 +21,8 @@ ensure_python
 step=2/3
 configure_and_build "program and tests" all -DDDP_BUILD_TESTS=ON
 
+# Many tests wait more than they compute.
+parallel=$((cores + cores / 2))
 say "3/3 tests: ctest --test-dir build ${label:-(all)} $*"
 # shellcheck disable=SC2086 # two words or none
-exec ctest --test-dir "$top/build" --output-on-failure --no-tests=error --parallel "$cores" $label "$@"
+exec ctest --test-dir "$top/build" --output-on-failure --no-tests=error --parallel "$parallel" $label "$@"
