@@ -93,12 +93,9 @@ has()
 
 failing()
 {
-    # no mpirun
-    mkdir tools
-    for tool in sh env; do
-        ln -s "$(command -v $tool)" tools/$tool
-    done
+    make_tools
     run 1 env PATH="$PWD/tools" "$program" compare $tiny --devices 2 --out a
+    holds out '^one device  *1 .* equal$'
     holds out '^DDP  *2 not measured'
     holds out 'mpirun is not in PATH, so DDP could not be measured'
     has 'not all could be measured'
@@ -112,6 +109,49 @@ failing()
     run 1 "$program" compare $tiny --devices 2 --set data.kind=idx --set data.path=nowhere --out c
     has 'one device: exit status 1: '
     holds out '^VERDICT: No verdict'
+}
+
+# A PATH without mpirun, in `tools`.
+make_tools()
+{
+    mkdir tools
+    ln -s /usr/bin/* tools/
+    rm -f tools/mpirun tools/mpiexec tools/srun
+}
+
+# Inside a Slurm job without mpirun ranks come from srun; here one that notes what it is asked for.
+slurm()
+{
+    make_tools
+    cat >tools/srun <<END
+#!/bin/sh
+echo "\$*" >>$PWD/asked
+shift 3
+unset SLURM_JOB_ID SLURM_NTASKS
+exec $mpirun -np 2 "\$@"
+END
+    chmod +x tools/srun
+    SLURM_JOB_ID=1 SLURM_NTASKS=2 SLURM_RESTART_COUNT=1 run 0 env PATH="$PWD/tools" "$program" compare $tiny --devices 2 --out a
+    holds out '^DDP  *2 .* equal$'
+    holds asked '^--mpi=pmix --kill-on-bad-exit=1 --ntasks=2 /.*ddptrain'
+}
+
+# The lines of docs/dataparallel.md, as they stand there.
+commands()
+{
+    page=$here/../../docs/dataparallel.md
+    ln -s "$program" ddptrain
+    PATH=$PWD:$PATH
+    awk '/^```yaml/ { on = 1; next } /^```/ { on = 0 } on' "$page" >run.yaml
+    awk '/^```sh/ { on = 1; next } /^```/ { on = 0 } on' "$page" >lines
+    [ "$(wc -l <lines)" -ge 9 ] || fail 'the page has other lines than expected'
+    while read -r line; do
+        case $line in
+        *'exit status '*) wanted=${line##*exit status } && wanted=${wanted%%[!0-9]*} ;;
+        *) wanted=0 ;;
+        esac
+        run "$wanted" sh -c "$line" </dev/null
+    done <lines
 }
 
 # An mpirun that starts something of its own, and then does nothing.
