@@ -41,15 +41,16 @@ const char *ddp_compare_style(void)
            "svg text.on-dark{fill:#fff;font-size:9px}svg text.on-light{fill:#000;font-size:9px}";
 }
 
-/* Where a chart draws: data [0, most] is paper from `left` to `right`, or from `bottom` to `top`. */
+/* Where a chart draws: data [least_x, most_x] is paper from `left` to `right`, [0, most_y] from `bottom` to
+ * `top`. */
 typedef struct plot {
     double left, right, top, bottom;
-    double most_x, most_y;
+    double least_x, most_x, most_y;
 } plot_t;
 
 static double px(const plot_t *plot, double x)
 {
-    return plot->left + (plot->right - plot->left) * x / plot->most_x;
+    return plot->left + (plot->right - plot->left) * (x - plot->least_x) / (plot->most_x - plot->least_x);
 }
 
 static double py(const plot_t *plot, double y)
@@ -152,8 +153,9 @@ void ddp_compare_throughput(const ddp_compare_t *compare, const char *style, FIL
                                          .style  = style};
 
     ddp_svg_open(&svg, &frame);
-    plot.most_x = most + 0.5;
-    plot.most_y = 1e-9;
+    plot.least_x = 1 - 0.1 * most;
+    plot.most_x  = 1.05 * most;
+    plot.most_y  = 1e-9;
     for (size_t i = 0; i < compare->n_results; i++) {
         if (ddp_compare_is_measured(&compare->results[i])) {
             plot.most_y = fmax(plot.most_y, compare->results[i].samples_per_s);
