@@ -63,7 +63,8 @@ static bool begins(const char *text, const char *with)
 static bool is_kept(const char *variable, bool is_managed, bool is_alone)
 {
     static const char *const gone[]  = {"PMIX_", "PMI_", "SLURM_RESTART_COUNT=", "DDPTRAIN_RESTART_COUNT="};
-    static const char *const tasks[] = {"SLURM_NTASKS=", "SLURM_NPROCS=", "SLURM_STEP_NUM_TASKS="};
+    static const char *const tasks[] = {"SLURM_NTASKS=", "SLURM_NPROCS=", "SLURM_STEP",
+                                        "SLURM_PROCID=", "SLURM_LOCALID="};
 
     if (begins(variable, "OMPI_")) {
         return !is_managed && begins(variable, "OMPI_MCA_");

@@ -13,7 +13,7 @@
  * mpirun, srun or PMIx that started it left there (OMPI_*, PMIX_*, PMI_*), without what says that a job was
  * started again, and with what Open MPI wants to be told by root. OMPI_MCA_* stays unless `is_managed`: then
  * it is mpirun's, not the user's.
- * @param [in] is_alone  the process starts no others: without Slurm's number of tasks too
+ * @param [in] is_alone  the process starts no others: without what Slurm says of tasks and steps too
  * @return NULL-terminated, freed by ddp_child_free_environment(); NULL: no memory
  */
 char **ddp_child_environment(bool is_managed, bool is_alone);

@@ -149,22 +149,22 @@ static void make_command(const runner_t *runner, const ddp_compare_result_t *res
     command->word[command->n] = NULL;
 }
 
-/* The last line that the program itself wrote to its log, else the last line. */
+/* The last line that the program itself wrote to its log; else the first one that says something. */
 static void last_line(const char *path, char *text, size_t size)
 {
-    FILE  *file   = fopen(path, "re");
-    char  *line   = NULL;
-    size_t room   = 0;
-    bool   is_own = false;
+    FILE  *file     = fopen(path, "re");
+    char  *line     = NULL;
+    size_t room     = 0;
+    bool   is_found = false;
 
     (void)snprintf(text, size, "it said nothing");
     while (file != NULL && getline(&line, &room, file) > 0) {
         const bool is_mine = strncmp(line, "ddptrain", 8) == 0;
 
         line[strcspn(line, "\n")] = '\0';
-        if (line[0] != '\0' && (is_mine || !is_own)) {
+        if (is_mine || (!is_found && line[strspn(line, " -")] != '\0')) {
             (void)snprintf(text, size, "%s", line);
-            is_own = is_mine;
+            is_found = true;
         }
     }
     ddp_utf8_clean(text);
@@ -326,6 +326,11 @@ static void find_starter(runner_t *runner)
         runner->starter = STARTER_SRUN;
     } else {
         ddp_compare_note(runner->compare, "mpirun is not in PATH, so DDP could not be measured");
+    }
+    if (runner->launch.is_step) {
+        ddp_log(DDP_LOG_WARN,
+                "started by srun: a step may have no room for DDP's ranks; start compare in the "
+                "batch script itself");
     }
 }
 

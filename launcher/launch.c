@@ -4,6 +4,9 @@
 
 #include "base/error.h"
 
+/* Slurm's own steps (batch, interactive ...) have numbers from here on. */
+#define SLURM_OWN_STEPS 0xfffffff0L
+
 /* @return the first of two variables that holds a number, -1 if none does */
 static long env_number(const char *name, const char *other)
 {
@@ -19,10 +22,12 @@ ddp_launch_t ddp_launch_read(void)
 {
     const long         rank   = env_number("OMPI_COMM_WORLD_RANK", "PMIX_RANK");
     const long         other  = env_number("PMI_RANK", "PMI_RANK");
+    const long         step   = env_number("SLURM_STEP_ID", "SLURM_STEPID");
     const ddp_launch_t launch = {.is_managed = rank >= 0 || other >= 0,
                                  .is_first   = rank <= 0 && other <= 0,
                                  .ranks      = env_number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
-                                 .tasks      = env_number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")};
+                                 .tasks      = env_number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+                                 .is_step    = step >= 0 && step < SLURM_OWN_STEPS};
 
     return launch;
 }

@@ -15,6 +15,7 @@ typedef struct ddp_launch {
     bool is_first;   /* the first of the processes started together, or the only one */
     long ranks;      /* of mpirun; -1: not known */
     long tasks;      /* of Slurm; -1: not known */
+    bool is_step;    /* inside a step of Slurm, as srun makes one */
 } ddp_launch_t;
 
 ddp_launch_t ddp_launch_read(void);
