@@ -108,6 +108,9 @@ typedef struct ddp_dp_params {
     void         *ctx;           /* of all these; borrowed */
     const size_t *device_memory; /* [n_devices] bytes each may hold, 0: no cap; NULL: no caps. The first is
                                     that of the device of reducer.compute, or 0 */
+    /* What each replica's tape, and each loss's where outputs are gathered, takes at create (of tapes on a
+       dry device, say); 0: as it comes */
+    ddp_tape_memory_t    tape, loss_tape;
     int                  timeout_ms; /* a device that makes no progress for so long has failed */
     ddp_reducer_params_t reducer; /* of device 0: compute (its stream), micro_batches, optimizer ...; comm of
                                      one rank, or NULL: one is made; tensors are taken from `params` */

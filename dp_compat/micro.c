@@ -34,7 +34,7 @@ static ddp_status_t replicate(ddp_replica_t *replica)
     start = ddp_dp_enter(replica, DDP_DP_REPLICATE);
     DDP_TRY(ddp_stream_copy(replica->stream, replica->values, dp->replica[0].values, bytes));
     DDP_TRY(ddp_stream_synchronize(replica->stream, -1));
-    replica->received_bytes[DDP_DP_REPLICATE] += bytes;
+    replica->received_bytes[DDP_DP_REPLICATE] += dp->evaluates ? 0 : bytes; /* reports are of steps */
     ddp_dp_leave(replica, DDP_DP_REPLICATE, start);
 out:
     return status;
@@ -55,7 +55,7 @@ static ddp_status_t scatter_one(ddp_replica_t *replica, size_t i)
     DDP_TRY(ddp_dp_buffer_need(replica, &replica->input[i], "samples", bytes));
     DDP_TRY(ddp_stream_copy(replica->stream, replica->input[i].memory, from->data, bytes));
     replica->inputs[i] = replica->input[i].memory;
-    replica->received_bytes[DDP_DP_SCATTER] += bytes;
+    replica->received_bytes[DDP_DP_SCATTER] += replica->dp->evaluates ? 0 : bytes;
 out:
     return status;
 }

@@ -34,7 +34,7 @@ static void on_moved(void *replica)
     ddp_dp_progressed(replica);
 }
 
-static ddp_status_t make_tape(ddp_replica_t *replica, ddp_tape_t **tape_p)
+static ddp_status_t make_tape(ddp_replica_t *replica, const ddp_tape_memory_t *memory, ddp_tape_t **tape_p)
 {
     ddp_tape_params_t params = DDP_TAPE_PARAMS_INIT;
     ddp_dp_t         *dp     = replica->dp;
@@ -46,6 +46,7 @@ static ddp_status_t make_tape(ddp_replica_t *replica, ddp_tape_t **tape_p)
     if (dp->params.set_tape != NULL) {
         dp->params.set_tape(dp->params.ctx, *tape_p);
     }
+    DDP_TRY(ddp_tape_reserve(*tape_p, memory));
 out:
     return status;
 }
@@ -92,7 +93,7 @@ ddp_status_t ddp_dp_open(ddp_replica_t *replica)
     ddp_device_set_moved(replica->device, on_moved, replica);
     replica->used = calloc(replica->dp->n_tensors, 1);
     DDP_REQUIRE(replica->used != NULL, DDP_ERR_NO_MEMORY, "no memory for a replica");
-    DDP_TRY(make_tape(replica, &replica->tape));
+    DDP_TRY(make_tape(replica, &replica->dp->params.tape, &replica->tape));
 out:
     return status;
 }
@@ -106,7 +107,7 @@ ddp_status_t ddp_dp_open_loss(ddp_replica_t *replica)
     DDP_REQUIRE(replica->loss_tapes != NULL && replica->loss_used != NULL, DDP_ERR_NO_MEMORY,
                 "no memory for the losses of %zu devices", replica->dp->n);
     for (size_t k = 0; k < replica->dp->n; k++) {
-        DDP_TRY(make_tape(replica, &replica->loss_tapes[k]));
+        DDP_TRY(make_tape(replica, &replica->dp->params.loss_tape, &replica->loss_tapes[k]));
     }
 out:
     return status;

@@ -27,10 +27,10 @@ typedef struct ddp_run_memory {
     size_t            wire;     /* for what other machines send */
     size_t            snapshot; /* for checkpoints: this rank's part of the state; rank 0's machine only */
     /* train.mode dp */
-    size_t          output;  /* of one device's micro-batch, gathered; 0: the loss is taken inside */
-    size_t          loss;    /* for its loss and the gradient, on the output device */
-    size_t          devices; /* all devices together, parameters, moments and gradients of the first too */
-    ddp_dp_memory_t device[DDP_DP_MAX_DEVICES];
+    size_t            output;    /* of one device's micro-batch, gathered; 0: the loss is taken inside */
+    ddp_tape_memory_t loss_tape; /* for its loss and the gradient, on the output device */
+    size_t            devices; /* all devices together, parameters, moments and gradients of the first too */
+    ddp_dp_memory_t   device[DDP_DP_MAX_DEVICES];
     /* together */
     size_t   shared, own;
     size_t   machine;   /* shared, and `own` of all ranks of the machine */

@@ -52,15 +52,25 @@ ddp_status_t ddp_memory_dry_replica(const ddp_run_t *run, ddp_model_t *model, dd
     DDP_TRY(ddp_tape_begin(tape, &testing));
     DDP_TRY(ddp_run_output(run, model, tape, numbers, ddp_eval_rows(run), &output));
     DDP_TRY(ddp_run_output_loss(run, model, tape, output, numbers, &stats));
-    memory->loss = ddp_tape_memory(loss_tape).activations;
+    memory->loss_tape = ddp_tape_memory(loss_tape);
 out:
     return status;
+}
+
+/* Samples of the largest chunk of evaluation that a device gets: its first. */
+static size_t eval_rows(const ddp_run_t *run, size_t index)
+{
+    const size_t rows   = ddp_eval_rows(run);
+    const size_t before = index * rows;
+    const size_t left   = run->data.test_samples > before ? run->data.test_samples - before : 0;
+
+    return left < rows ? left : rows;
 }
 
 /* Device 0 reads samples where they are, the others have a copy, of an evaluation's chunk too. */
 static size_t input_bytes(const ddp_run_t *run, size_t index, size_t rows)
 {
-    const size_t eval   = ddp_eval_rows(run);
+    const size_t eval   = eval_rows(run, index);
     const size_t most   = rows > eval ? rows : eval;
     const size_t labels = is_outside(run) ? eval : most;
     size_t       bytes  = 0;
@@ -74,11 +84,23 @@ static size_t input_bytes(const ddp_run_t *run, size_t index, size_t rows)
     return bytes;
 }
 
+/* Device 0 sums its running averages apart, as those of the others do not count. */
+static size_t average_bytes(const ddp_run_t *run)
+{
+    const ddp_tensor_desc_t *descs = ddp_params_descs(run->params);
+    size_t                   count = 0;
+
+    for (size_t i = 0; i < ddp_params_count(run->params) && run->devices.n > 1; i++) {
+        count += descs[i].role == DDP_TENSOR_AVERAGE ? ddp_block_round(descs[i].count) : 0;
+    }
+    return count * sizeof(float);
+}
+
 static size_t output_bytes(const ddp_run_t *run, size_t index, const ddp_run_memory_t *memory)
 {
     const bool is_output = run->devices.id[index] == run->devices.output;
 
-    return is_output ? run->devices.n * (memory->output + memory->loss) : memory->output;
+    return is_output ? run->devices.n * (memory->output + memory->loss_tape.activations) : memory->output;
 }
 
 void ddp_memory_plan_devices(const ddp_run_t *run, size_t rows, ddp_run_memory_t *memory)
@@ -86,8 +108,9 @@ void ddp_memory_plan_devices(const ddp_run_t *run, size_t rows, ddp_run_memory_t
     for (size_t d = 0; d < run->devices.n; d++) {
         ddp_dp_memory_t *device = &memory->device[d];
 
-        *device       = (ddp_dp_memory_t){.parameters  = memory->parameters,
-                                          .gradients   = d == 0 ? memory->gradients : memory->parameters,
+        *device       = (ddp_dp_memory_t){.parameters = memory->parameters,
+                                          .gradients =
+                                        d == 0 ? memory->gradients + average_bytes(run) : memory->parameters,
                                           .moments     = d == 0 ? memory->moments : 0,
                                           .activations = memory->tape.activations,
                                           .scratch     = memory->tape.scratch + memory->kernels,

@@ -7,7 +7,7 @@
 
 /**
  * A replica's micro-batch of `rows` samples and its chunk of evaluation, on tapes of a dry device; fills
- * `output` and `loss` of `memory`.
+ * `output` and `loss_tape` of `memory`.
  * @param [in] numbers  memory of the dry device, as much as anything needs
  */
 ddp_status_t ddp_memory_dry_replica(const ddp_run_t *run, ddp_model_t *model, ddp_tape_t *tape,
