@@ -60,20 +60,6 @@ out:
     return status;
 }
 
-/* To the writing thread of this rank. */
-static void hand_over(ddp_saver_t *saver, const ddp_save_job_t *job)
-{
-    ddp_save_writer_t *me = &saver->writers[saver->local_rank];
-
-    atomic_store(&me->written, 0);
-    ddp_saver_stage(me, DDP_SAVE_RESTS);
-    pthread_mutex_lock(&saver->lock);
-    saver->job     = *job;
-    saver->has_job = true;
-    pthread_cond_signal(&saver->wake);
-    pthread_mutex_unlock(&saver->lock);
-}
-
 /* The first job. */
 static ddp_status_t prepare_folder(ddp_saver_t *saver)
 {
@@ -85,7 +71,7 @@ static ddp_status_t prepare_folder(ddp_saver_t *saver)
                  "getting folder '%.256s' ready for checkpoints", saver->folder);
     }
     if (saver->is_writer) {
-        hand_over(saver, &job);
+        ddp_saver_hand_over(saver, &job);
     }
     DDP_TRY(ddp_saver_finish(saver));
     if (saver->rank == 0 && atomic_load(&saver->writers[0].failed) != 0) {
@@ -280,7 +266,7 @@ ddp_status_t ddp_saver_save(ddp_saver_t *saver, const ddp_training_state_t *stat
     if (saver->is_writer) {
         ddp_saver_copy(saver);
         job.stall_ns = ddp_clock_ns() - job.start_ns;
-        hand_over(saver, &job);
+        ddp_saver_hand_over(saver, &job);
         memset(&job.plan, 0, sizeof(job.plan)); /* the thread's */
     }
 out:

@@ -103,6 +103,9 @@ struct ddp_saver {
 
 /** The writing thread of a rank; `saver` as its argument. */
 void *ddp_saver_thread(void *saver);
+/** From the training thread to the writing thread of this rank, which rests. @param [in] job  its plan is the
+ * thread's now */
+void ddp_saver_hand_over(ddp_saver_t *saver, const ddp_save_job_t *job);
 
 /* saver_plan.c */
 /** Floats of all arrays. */

@@ -272,6 +272,17 @@ static void do_job(ddp_saver_t *saver, ddp_save_job_t *job)
     atomic_store(&saver->shared->closed, job->number);
 }
 
+void ddp_saver_hand_over(ddp_saver_t *saver, const ddp_save_job_t *job)
+{
+    atomic_store(&my(saver)->written, 0);
+    ddp_saver_stage(my(saver), DDP_SAVE_RESTS);
+    pthread_mutex_lock(&saver->lock);
+    saver->job     = *job;
+    saver->has_job = true;
+    pthread_cond_signal(&saver->wake);
+    pthread_mutex_unlock(&saver->lock);
+}
+
 void *ddp_saver_thread(void *ctx)
 {
     ddp_saver_t   *saver = ctx;

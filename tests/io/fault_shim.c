@@ -1,9 +1,11 @@
 /* LD_PRELOAD library: counts the calls of a process that change files below a folder, and lets one of them
- * fail. SHIM_UNDER  part of the path of those files     SHIM_AT    the call, from 1; 0: only count SHIM_DO a
- * number: that errno; short: half is written; kill, torn, after: SIGKILL before it, after half of it, after
- * it; slow: it takes 3 s; hang: it never returns        SHIM_RANK  of the process, under mpirun; not set: any
- * SHIM_LOG    gets a line for each call: number, rank, what, path Close is counted, and fails like the
- * others, but always closes. */
+ * fail. Its environment:
+ * SHIM_UNDER - part of the path of those files;
+ * SHIM_AT - the call, from 1; 0: only count;
+ * SHIM_DO - a number: that errno; short: half is written; kill, torn, after: SIGKILL before it, after half of
+ * it, after it; slow: it takes 3 s; hang: it never returns; limit: from now on no file gets longer than 100
+ * kB; SHIM_RANK - of the process, under mpirun; not set: any; SHIM_LOG - gets a line for each call: number,
+ * rank, what, path. Close is counted, and fails like the others, but always closes. */
 #undef _FORTIFY_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,9 +17,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#define MOST_FILES 1024
+#define MOST_FILES  1024
+#define LIMIT_BYTES 100000
 
 typedef enum fault { GO_ON, FAIL, SHORT, TORN, AFTER } fault_t;
 
@@ -81,6 +85,15 @@ static void die(void)
     (void)raise(SIGKILL);
 }
 
+static void limit_files(void)
+{
+    const struct rlimit limit = {LIMIT_BYTES, LIMIT_BYTES};
+
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) {
+        abort();
+    }
+}
+
 /* Count the call; what shall become of it? errno is set where it shall fail. */
 static fault_t meet(const char *what, const char *path)
 {
@@ -97,6 +110,10 @@ static fault_t meet(const char *what, const char *path)
     }
     while (strcmp(how, "hang") == 0) {
         (void)pause();
+    }
+    if (strcmp(how, "limit") == 0) {
+        limit_files();
+        return GO_ON;
     }
     if (strcmp(how, "slow") == 0) {
         sleep(3);

@@ -281,12 +281,11 @@ hang()
     goes_on 'a part that hangs'
     np=1
     whole_run 1
-    hung rename -000000000002 0
-    holds err 'checkpoint of step 4 is not saved: still writing .*-000000000002.h5'
-    [ "$(find run -name 'ckpt-*')" = '' ] || fail 'a checkpoint that was not saved is there'
     hung fallocate -000000000000 0
     holds err "getting folder 'run/checkpoints' ready for checkpoints on"
     [ "$(grep -c '^ddptrain' err)" -eq 2 ] || { fail 'a warning and the end'; cat err; }
+    run 1 env SHIM_UNDER=other/metrics.jsonl SHIM_AT=1 SHIM_DO=hang LD_PRELOAD="$SHIM" "$program" $small --out other
+    says "making the run's folder took more than 3 s: the disk does not answer"
 }
 
 # A disk that answers late: a save that is due meanwhile is left out, and the run is the same.
@@ -295,22 +294,83 @@ late()
     np=2
     small="$small --set checkpoint.timeout_s=5"
     whole_run 2
-    for rank in 0 1; do
-        at=$(number_of pwrite -000000000004 $rank)
-        shimmed 2 "$at" slow $rank
-        [ "$got" -eq 0 ] && [ "$(weights)" = "$whole" ] || { fail "exit status $got"; cat err; }
-        holds err 'checkpoint of step 6 is not saved: still writing .*-000000000004.h5.* in pwrite'
-        cmp whole/checkpoints/$last run/checkpoints/$last || fail 'the last file is another one'
-        [ -e run/checkpoints/ckpt-000000000004.h5 ] || fail 'what was written late is not there'
-        [ -e run/checkpoints/ckpt-000000000006.h5 ] && fail 'the save was not left out'
-    done
+    late_rank 1
+}
+
+# late_rank RANK: it is late with its part of the second save
+late_rank()
+{
+    shimmed 2 "$(number_of pwrite -000000000004 "$1")" slow "$1"
+    [ "$got" -eq 0 ] && [ "$(weights)" = "$whole" ] || { fail "exit status $got"; cat err; }
+    holds err 'checkpoint of step 6 is not saved: still writing .*-000000000004.h5.* in pwrite'
+    cmp whole/checkpoints/$last run/checkpoints/$last || fail 'the last file is another one'
+    [ -e run/checkpoints/ckpt-000000000004.h5 ] || fail 'what was written late is not there'
+    [ -e run/checkpoints/ckpt-000000000006.h5 ] && fail 'the save was not left out'
+    return 0
+}
+
+# A limit of the size of files (ulimit -f, SIGXFSZ) is a line like any other; also where it is met in the middle of a file.
+limit()
+{
+    np=1
+    whole_run 1
+    shimmed 1 "$(number_of fallocate -000000000000 0)" limit
+    [ "$got" -eq 1 ] || fail "exit status $got"
+    says "no room for a checkpoint of 1.3 MB: 'run/checkpoints': file too large"
+    shimmed 1 "$(number_of fallocate -000000000002 0)" limit
+    [ "$got" -eq 1 ] || fail "exit status $got"
+    holds err 'checkpoint of step 2 is not saved: no room for a checkpoint of .*file too large'
+    holds err 'checkpoint of step 6 is not saved: .*[Ff]ile too large'
+    holds err 'could not be saved'
+    [ "$(find run -name '*ckpt-*')" = '' ] || fail 'a checkpoint that was not saved is there'
+    shimmed 1 "$(number_of pwrite -000000000002 0)" limit
+    [ "$got" -eq 1 ] || fail "exit status $got"
+    holds err "checkpoint of step 2 is not saved: 'run/checkpoints/.ckpt-000000000002.h5.tmp-[0-9]*': file too large"
+    goes_on 'a limit of the size of files'
+}
+
+# The name of a file is on the disk only if its folder was written: else that is no checkpoint.
+folder()
+{
+    np=1
+    whole_run 1
+    shimmed 1 "$(number_of fsync checkpoints 0)" 5
+    [ "$got" -eq 0 ] && [ "$(weights)" = "$whole" ] || fail "exit status $got"
+    says "checkpoint of step 2 is not saved: 'run/checkpoints': input/output error"
+    goes_on 'a folder that is not written'
+    shimmed 1 "$(awk '$3 == "fsync" && $4 == "checkpoints" { at = $1 } END { print at }' order)" 5
+    [ "$got" -eq 1 ] || fail "exit status $got"
+    holds err "checkpoint of step 8 is not saved: 'run/checkpoints': input/output error"
+    holds err 'the last checkpoint could not be saved'
+    goes_on 'a folder that is not written at last'
+}
+
+# The best is the best of what was saved. The test losses of this run fall from step 4 on, that of step 2 is the least.
+best()
+{
+    np=1
+    small="$small --set train.eval_every=2 --set schedule.kind=constant --set optimizer.kind=sgd
+        --set optimizer.momentum=0.5 --set optimizer.lr=0.2"
+    whole_run 1
+    [ "$(readlink run/checkpoints/best.h5)" = ckpt-000000000002.h5 ] || { fail 'the best is another one'; ls -l run/checkpoints; }
+    at=$(number_of fsync -000000000002 0)
+    shimmed 1 "$at" 5
+    [ "$got" -eq 0 ] || fail "exit status $got"
+    [ "$(readlink run/checkpoints/best.h5)" = $last ] || { fail 'the best was not saved, another is'; ls -l run/checkpoints; }
+    run 0 "$program" inspect run/checkpoints/best.h5
+    told=$(sed -n 's/.*"event":"eval","step":8,.*"loss":\([0-9.]*\),.*/\1/p' run/metrics.jsonl)
+    [ "$(awk '$1 == "best_loss" { printf "%.5f", $2 }' out)" = "$(printf '%.5f' "$told")" ] || fail "best_loss is not $told"
 }
 
 # Each call of a save and of the start never returns, of either rank; three saves in a row that are left out.
 all_hang()
 {
+    late
+    late_rank 0
     hang
-    np=1
+    hung rename -000000000002 0
+    holds err 'checkpoint of step 4 is not saved: still writing .*-000000000002.h5'
+    [ "$(find run -name 'ckpt-*')" = '' ] || fail 'a checkpoint that was not saved is there'
     for call in 'open -000000000000' 'unlink -000000000000' 'open -000000000008' 'fallocate -000000000008' \
         'pwrite -000000000008' 'close -000000000008' 'fsync -000000000008' 'rename -000000000008'; do
         hung $call 0

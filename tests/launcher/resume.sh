@@ -222,6 +222,34 @@ again()
     ends_with "$whole"
 }
 
+# best_is STEP FOLDER: where best.h5 leads, and what the file says of its loss
+best_is()
+{
+    name=$(printf 'ckpt-%012d.h5' "$1")
+    [ "$(readlink "$2/checkpoints/best.h5")" = "$name" ] || { fail "$2: the best is not $name"; ls -l "$2/checkpoints"; }
+    run 0 "$program" inspect "$2/checkpoints/best.h5"
+    told=$(sed -n "s/.*\"event\":\"eval\",\"step\":$1,.*\"loss\":\([0-9.]*\),.*/\1/p" "$2/metrics.jsonl")
+    [ "$(awk '$1 == "best_loss" { printf "%.5f", $2 }' out)" = "$(printf '%.5f' "$told")" ] || fail "best_loss is not $told"
+}
+
+# A checkpoint is the best if the validation after its step is the least: also the last one, and of all runs together.
+best()
+{
+    # no save is due at an evaluation but the last one
+    ranks 2 0 $small --set checkpoint.every_steps=5 --set checkpoint.every_epochs=0 --out last
+    best_is 12 last
+    # a run that gets worse after it went on: its best stays the best, and stays
+    worse="$small --set schedule.kind=constant --set optimizer.kind=sgd --set optimizer.momentum=0.5
+        --set optimizer.lr=0.4 --set model.hidden=[24] --set model.dropout=0 --set train.eval_every=2 --set checkpoint.keep=2"
+    run 0 "$program" $worse --set train.steps=2 --out worse
+    best_is 2 worse
+    ranks 2 0 $worse --set train.steps=10 --out worse --resume auto
+    best_is 2 worse
+    [ "$(find worse -name 'ckpt-*' | wc -l)" -eq 3 ] || { fail 'the newest two and the best'; ls -l worse/checkpoints; }
+    run 0 "$program" inspect worse/checkpoints/latest.h5
+    [ "$(awk '$1 == "best_loss" { printf "%.5f", $2 }' out)" = "$(printf '%.5f' "$told")" ] || fail 'the newest knows another best'
+}
+
 # A disk that fills up: training goes on, three failures in a row end it.
 full()
 {
