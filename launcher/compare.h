@@ -133,7 +133,9 @@ typedef struct ddp_compare_result {
 typedef struct ddp_compare {
     ddp_compare_options_t options;
     ddp_config_t          config; /* as stated; micro_batch is chosen */
-    size_t                micro_batches, cores;
+    size_t                micro_batches;
+    size_t                cores; /* of this machine */
+    size_t                room;  /* devices that have a core each; 0: not known, as in a Slurm job */
     char                  folder[DDP_COMPARE_PATH];
     char                  title[DDP_COMPARE_LINE]; /* model and data */
     char                  host[64], isa[24];
@@ -157,6 +159,8 @@ void ddp_compare_free(ddp_compare_t *compare);
 /** @return NULL if it was not asked for */
 const ddp_compare_result_t *ddp_compare_find(const ddp_compare_t *compare, ddp_compare_way_t way,
                                              size_t devices);
+/** How many of options.counts, from the smallest on, have a core for each device; all if none has. */
+size_t ddp_compare_roomy(const ddp_compare_t *compare);
 /** It has figures. Accepts NULL. */
 bool ddp_compare_is_measured(const ddp_compare_result_t *result);
 /** Something that a reader should know; beyond DDP_COMPARE_MAX_NOTES they are dropped. */

@@ -90,6 +90,7 @@ static void draw_way(ddp_svg_t *svg, const ddp_compare_t *compare, const plot_t 
     double      line[DDP_COMPARE_MAX_COUNTS + 1][2];
     size_t      n = 0;
     char        style[24];
+    char        name[64];
     char        hint[128];
 
     for (size_t i = 0; i < compare->n_results; i++) {
@@ -111,8 +112,8 @@ static void draw_way(ddp_svg_t *svg, const ddp_compare_t *compare, const plot_t 
         if (!ddp_compare_is_measured(r) || r->way != way) {
             continue;
         }
-        (void)snprintf(hint, sizeof(hint), "%s, %zu devices: %.0f samples/s", ddp_compare_way_name(way),
-                       r->devices, r->samples_per_s);
+        (void)snprintf(hint, sizeof(hint), "%s: %.0f samples/s",
+                       ddp_compare_result_text(r, name, sizeof(name)), r->samples_per_s);
         ddp_svg_line(svg, style, x, py(plot, fmin(batch / r->spread.q1, plot->most_y)), x,
                      py(plot, batch / r->spread.q3));
         (void)snprintf(style, sizeof(style), "%s-mark", key);
@@ -318,16 +319,28 @@ static const char *phase_style(const char *phase)
     return "other";
 }
 
-static double end_of(const ddp_compare_result_t *result)
+/* When the first rank began, which need not be the one whose clock it is: 0 or less. */
+static double start_of(const ddp_compare_result_t *result)
+{
+    double start = 0;
+
+    for (size_t i = 0; i < result->n_spans; i++) {
+        start = fmin(start, result->spans[i].start_ms);
+    }
+    return start;
+}
+
+static double length_of(const ddp_compare_result_t *result)
 {
     double end = 0;
 
     for (size_t i = 0; i < result->n_spans; i++) {
         end = fmax(end, result->spans[i].end_ms);
     }
-    return end;
+    return end - start_of(result);
 }
 
+/* @param [in] left  place of the time 0 */
 static void draw_span(ddp_svg_t *svg, const ddp_compare_result_t *result, const ddp_compare_span_t *span,
                       double left, double scale)
 {
@@ -385,7 +398,7 @@ static void draw_timeline(const ddp_compare_result_t *result, double most, FILE 
             const ddp_compare_span_t *span = &result->spans[i];
 
             if (span->device < rows && (strcmp(span->phase, "reduce") == 0) == (is_thin == 1)) {
-                draw_span(&svg, result, span, left, scale);
+                draw_span(&svg, result, span, left - start_of(result) * scale, scale);
             }
         }
     }
@@ -399,12 +412,13 @@ static bool has_spans(const ddp_compare_t *compare, ddp_compare_way_t way, size_
     return result != NULL && result->n_spans > 0;
 }
 
-/* The largest number of devices with timelines of both ways, or of either; 0: there is none. */
+/* The largest number of devices with timelines of both ways, or of either; 0: there is none. One that has a
+ * core for each device if possible. */
 static size_t timeline_devices(const ddp_compare_t *compare)
 {
     size_t either = 0;
 
-    for (size_t i = compare->options.n_counts; i-- > 0;) {
+    for (size_t i = ddp_compare_roomy(compare); i-- > 0;) {
         const size_t k   = compare->options.counts[i];
         const bool   dp  = has_spans(compare, DDP_COMPARE_DP, k);
         const bool   ddp = has_spans(compare, DDP_COMPARE_DDP, k);
@@ -423,7 +437,7 @@ void ddp_compare_timelines(const ddp_compare_t *compare, FILE *out)
     double       end     = 0;
 
     for (size_t i = 0; i < compare->n_results; i++) {
-        end = compare->results[i].devices == devices ? fmax(end, end_of(&compare->results[i])) : end;
+        end = compare->results[i].devices == devices ? fmax(end, length_of(&compare->results[i])) : end;
     }
     for (size_t i = 0; i < compare->n_results; i++) {
         const ddp_compare_result_t *result = &compare->results[i];

@@ -319,7 +319,8 @@ out:
 /* Where ranks come from. */
 static void find_starter(runner_t *runner)
 {
-    runner->in_slurm = getenv("SLURM_JOB_ID") != NULL;
+    runner->in_slurm      = getenv("SLURM_JOB_ID") != NULL;
+    runner->compare->room = runner->in_slurm ? 0 : runner->compare->cores;
     if (ddp_child_is_program("mpirun")) {
         runner->starter = STARTER_MPIRUN;
     } else if (runner->in_slurm && ddp_child_is_program("srun")) {
@@ -346,7 +347,7 @@ static ddp_status_t plan(runner_t *runner)
         if (result != NULL && runner->starter == STARTER_NONE) {
             (void)snprintf(result->error, sizeof(result->error), "mpirun is not in PATH");
         }
-        if (!runner->in_slurm && options->counts[i] > compare->cores) {
+        if (compare->room > 0 && options->counts[i] > compare->room) {
             ddp_compare_note(compare,
                              "%zu devices, but this machine has %zu core%s for them: times of more devices "
                              "than cores say little",

@@ -140,6 +140,17 @@ const ddp_compare_result_t *ddp_compare_find(const ddp_compare_t *compare, ddp_c
     return NULL;
 }
 
+size_t ddp_compare_roomy(const ddp_compare_t *compare)
+{
+    size_t n = 0;
+
+    while (n < compare->options.n_counts &&
+           (compare->room == 0 || compare->options.counts[n] <= compare->room)) {
+        n++;
+    }
+    return n > 0 ? n : compare->options.n_counts;
+}
+
 bool ddp_compare_is_measured(const ddp_compare_result_t *result)
 {
     return result != NULL && result->step.n > 0;

@@ -1,5 +1,6 @@
 /* What the figures say, in words. Two medians differ if they are further apart than the larger of the two
- * spreads (the middle half of the steps); else the measurement cannot tell. */
+ * spreads (the middle half of the steps); else the measurement cannot tell. Numbers of devices beyond that of
+ * cores are reported, but do not decide where smaller ones were measured. */
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -195,15 +196,17 @@ static void say_weights(ddp_compare_t *compare)
             : "");
 }
 
-/* The fastest of all results on more than one device. */
+/* The fastest result on more than one device, of those that count for the headline. */
 static const ddp_compare_result_t *fastest(const ddp_compare_t *compare)
 {
+    const size_t                n    = ddp_compare_roomy(compare);
+    const size_t                most = n > 0 ? compare->options.counts[n - 1] : 0;
     const ddp_compare_result_t *best = NULL;
 
     for (size_t i = 0; i < compare->n_results; i++) {
         const ddp_compare_result_t *result = &compare->results[i];
 
-        if (result->devices > 1 && ddp_compare_is_measured(result) &&
+        if (result->devices > 1 && result->devices <= most && ddp_compare_is_measured(result) &&
             (best == NULL || result->spread.median < best->spread.median)) {
             best = result;
         }
@@ -216,7 +219,7 @@ static size_t ddp_from(const ddp_compare_t *compare)
 {
     size_t from = 0;
 
-    for (size_t i = compare->options.n_counts; i-- > 0;) {
+    for (size_t i = ddp_compare_roomy(compare); i-- > 0;) {
         const winner_t won = winner_of(compare, compare->options.counts[i]);
 
         if (won != DDP && won != DDP_ALONE) {
@@ -240,7 +243,7 @@ static void headline(ddp_compare_t *compare, const char *fmt, ...)
 static void decide(ddp_compare_t *compare, const ddp_compare_result_t *one, const ddp_compare_result_t *best)
 {
     const size_t  *counts = compare->options.counts;
-    const size_t   n      = compare->options.n_counts;
+    const size_t   n      = ddp_compare_roomy(compare);
     const size_t   from   = ddp_from(compare);
     const winner_t last   = n > 0 ? winner_of(compare, counts[n - 1]) : NOBODY;
 

@@ -66,7 +66,7 @@ static double fill_ddp(ddp_compare_result_t *result)
     add_phase(result, "backward", backward);
     add_phase(result, "exposed", 1.5);
     for (size_t d = 0; d < result->devices; d++) {
-        add_span(result, "forward", d, 0, forward);
+        add_span(result, "forward", d, -0.3 * (double)(d % 2), forward);
         add_span(result, "backward", d, forward, backward);
         add_span(result, "reduce", d, forward + 0.5 * backward, 0.2 * backward);
         add_span(result, "reduce", d, forward + 0.8 * backward, 0.2 * backward + 1);

@@ -238,6 +238,28 @@ START_TEST(nothing_faster_than_one_device_is_one_device)
 }
 END_TEST
 
+START_TEST(more_devices_than_cores_do_not_decide)
+{
+    ddp_compare_t *compare = make();
+    const char    *reasons;
+
+    compare->room = 2;
+    (void)measured(compare, DDP_COMPARE_ONE, 1, 10, 0.2);
+    (void)measured(compare, DDP_COMPARE_DP, 2, 5, 0.2);
+    (void)measured(compare, DDP_COMPARE_DDP, 2, 6, 0.2);
+    (void)measured(compare, DDP_COMPARE_DP, 4, 8, 0.2);
+    (void)measured(compare, DDP_COMPARE_DDP, 4, 4, 0.2);
+    reasons = conclude(compare);
+    ck_assert_str_eq(compare->headline, "Use DataParallel: on 2 devices it was the faster way");
+    assert_says(reasons, "4 devices: DDP is 2.00 times as fast");
+    assert_says(reasons, "the fastest, DataParallel on 2 devices, is 2.00 times as fast");
+    compare->room = 1; /* none of them has a core for each device */
+    (void)conclude(compare);
+    ck_assert_str_eq(compare->headline, "Use DDP from 4 devices on; for fewer DataParallel may do");
+    drop(compare);
+}
+END_TEST
+
 START_TEST(memory_of_device_0_as_the_limit_is_told_with_numbers)
 {
     ddp_compare_t        *compare = make();
@@ -475,6 +497,7 @@ int main(void)
     tcase_add_test(tcase, a_difference_within_the_spread_is_none);
     tcase_add_test(tcase, dataparallel_faster_is_said_too);
     tcase_add_test(tcase, nothing_faster_than_one_device_is_one_device);
+    tcase_add_test(tcase, more_devices_than_cores_do_not_decide);
     tcase_add_test(tcase, memory_of_device_0_as_the_limit_is_told_with_numbers);
     tcase_add_test(tcase, what_failed_is_named_and_the_rest_is_judged);
     tcase_add_test(tcase, weights_that_differ_are_named);
