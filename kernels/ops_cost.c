@@ -27,6 +27,8 @@ DDP_OP_WORK(layer_norm_backward, ddp_layer_norm_backward_args_t)
 DDP_OP_WORK(attention, ddp_attention_args_t)
 DDP_OP_WORK(attention_backward, ddp_attention_backward_args_t)
 DDP_OP_WORK(head_cross_entropy, ddp_head_cross_entropy_args_t)
+DDP_OP_WORK(head_logits, ddp_head_logits_args_t)
+DDP_OP_WORK(head_backward, ddp_head_backward_args_t)
 DDP_OP_WORK(batch_norm, ddp_batch_norm_args_t)
 DDP_OP_WORK(batch_norm_backward, ddp_batch_norm_backward_args_t)
 DDP_OP_WORK(global_avg_pool, ddp_global_avg_pool_args_t)
@@ -218,15 +220,35 @@ DDP_COST(attention_backward, ddp_attention_backward_args_t, a)
     causal_cost(&a->forward, 5, 4 + 3 * times(a->dqkv, a->accumulate), cost);
 }
 
-DDP_COST(head_cross_entropy, ddp_head_cross_entropy_args_t, a)
+/* Products of x, w and logits; `logits` says how often those pass through memory. */
+static void head_cost(const ddp_head_args_t *a, double products, double gradients, double logits,
+                      ddp_op_cost_t *cost)
 {
-    const double x = (double)(a->rows * a->width);
-    const double w = (double)(a->vocab * a->width);
+    const double x     = (double)(a->rows * a->width);
+    const double w     = (double)(a->vocab * a->width);
+    const double dx    = gradients * times(a->dx, a->accumulate_dx);
+    const double dw    = gradients * times(a->dw, a->accumulate_dw);
+    const double backs = gradients * (times(a->dx, false) + times(a->dw, false));
 
     snprintf(cost->shape, sizeof(cost->shape), "%zu x %zu, %zu words%s", a->rows, a->width, a->vocab,
              precision_text(a->precision));
-    set(cost, 2 * x * (double)a->vocab * (1 + times(a->dx, false) + times(a->dw, false)),
-        x * (1 + times(a->dx, false)) + w * (1 + times(a->dw, a->accumulate_dw)));
+    set(cost, 2 * x * (double)a->vocab * (products + backs),
+        x * (1 + dx) + w * (1 + dw) + logits * (double)a->rows * (double)a->vocab);
+}
+
+DDP_COST(head_cross_entropy, ddp_head_cross_entropy_args_t, a)
+{
+    head_cost(&a->head, 1, 1, 0, cost);
+}
+
+DDP_COST(head_logits, ddp_head_logits_args_t, a)
+{
+    head_cost(&a->head, 1, 0, 1, cost);
+}
+
+DDP_COST(head_backward, ddp_head_backward_args_t, a)
+{
+    head_cost(&a->head, 0, 1, 1, cost);
 }
 
 DDP_COST(batch_norm, ddp_batch_norm_args_t, a)
@@ -295,6 +317,8 @@ static const struct entry {
     DDP_ENTRY(attention),
     DDP_ENTRY(attention_backward),
     DDP_ENTRY(head_cross_entropy),
+    DDP_ENTRY(head_logits),
+    DDP_ENTRY(head_backward),
     DDP_ENTRY(batch_norm),
     DDP_ENTRY(batch_norm_backward),
     DDP_ENTRY(global_avg_pool),

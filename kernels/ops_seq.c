@@ -12,7 +12,9 @@ DDP_SUBMIT_PRODUCT(attention, ddp_attention_args_t, precision)
 DDP_SUBMIT_PRODUCT(attention_backward, ddp_attention_backward_args_t, forward.precision)
 DDP_SUBMIT_OP(attention_cached, ddp_attention_cached_args_t)
 DDP_SUBMIT_OP(attention_keep, ddp_attention_cached_args_t)
-DDP_SUBMIT_PRODUCT(head_cross_entropy, ddp_head_cross_entropy_args_t, precision)
+DDP_SUBMIT_PRODUCT(head_cross_entropy, ddp_head_cross_entropy_args_t, head.precision)
+DDP_SUBMIT_PRODUCT(head_logits, ddp_head_logits_args_t, head.precision)
+DDP_SUBMIT_PRODUCT(head_backward, ddp_head_backward_args_t, head.precision)
 DDP_SUBMIT_OP(normal, ddp_normal_args_t)
 
 /* Extents of an embedding; *count_p is the number of tokens. */
@@ -205,22 +207,59 @@ out:
     return status;
 }
 
+static ddp_status_t check_head(const char *op, const ddp_head_args_t *head)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_check_precision(op, head->precision));
+    DDP_REQUIRE(head->rows == 0 || head->vocab > 0, DDP_ERR_INVALID_ARG, "%s: no words", op);
+    DDP_REQUIRE(head->vocab <= INT32_MAX, DDP_ERR_INVALID_ARG, "%s: %zu words are too many", op, head->vocab);
+    DDP_TRY(ddp_check_volume(op, head->rows, head->width, 1, 1));
+    DDP_TRY(ddp_check_volume(op, head->vocab, head->width, 1, 1));
+    DDP_TRY(ddp_check_operand(op, "x", head->x, head->rows));
+    DDP_TRY(ddp_check_operand(op, "w", head->w, head->rows));
+out:
+    return status;
+}
+
 ddp_status_t ddp_op_head_cross_entropy(ddp_stream_t *stream, const ddp_head_cross_entropy_args_t *args)
 {
     static const char op[]   = "head cross entropy";
     ddp_status_t      status = DDP_OK;
 
     DDP_TRY(ddp_check_call(op, stream, args));
-    DDP_TRY(ddp_check_precision(op, args->precision));
-    DDP_REQUIRE(args->rows == 0 || args->vocab > 0, DDP_ERR_INVALID_ARG, "%s: no words", op);
-    DDP_REQUIRE(args->vocab <= INT32_MAX, DDP_ERR_INVALID_ARG, "%s: %zu words are too many", op, args->vocab);
-    DDP_TRY(ddp_check_volume(op, args->rows, args->width, 1, 1));
-    DDP_TRY(ddp_check_volume(op, args->vocab, args->width, 1, 1));
-    DDP_TRY(ddp_check_operand(op, "x", args->x, args->rows));
-    DDP_TRY(ddp_check_operand(op, "w", args->w, args->rows));
-    DDP_TRY(ddp_check_operand(op, "labels", args->labels, args->rows));
+    DDP_TRY(check_head(op, &args->head));
+    DDP_TRY(ddp_check_operand(op, "labels", args->labels, args->head.rows));
     DDP_TRY(ddp_check_operand(op, "stats", args->stats, 1));
     DDP_TRY(submit_head_cross_entropy_product(stream, args));
+out:
+    return status;
+}
+
+ddp_status_t ddp_op_head_logits(ddp_stream_t *stream, const ddp_head_logits_args_t *args)
+{
+    static const char op[]   = "head logits";
+    ddp_status_t      status = DDP_OK;
+
+    DDP_TRY(ddp_check_call(op, stream, args));
+    DDP_TRY(check_head(op, &args->head));
+    DDP_TRY(ddp_check_volume(op, args->head.rows, args->head.vocab, 1, 1));
+    DDP_TRY(ddp_check_operand(op, "logits", args->logits, args->head.rows));
+    DDP_TRY(submit_head_logits_product(stream, args));
+out:
+    return status;
+}
+
+ddp_status_t ddp_op_head_backward(ddp_stream_t *stream, const ddp_head_backward_args_t *args)
+{
+    static const char op[]   = "head backward";
+    ddp_status_t      status = DDP_OK;
+
+    DDP_TRY(ddp_check_call(op, stream, args));
+    DDP_TRY(check_head(op, &args->head));
+    DDP_TRY(ddp_check_volume(op, args->head.rows, args->head.vocab, 1, 1));
+    DDP_TRY(ddp_check_operand(op, "dlogits", args->dlogits, args->head.rows));
+    DDP_TRY(submit_head_backward_product(stream, args));
 out:
     return status;
 }

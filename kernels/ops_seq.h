@@ -119,26 +119,49 @@ typedef struct ddp_attention_backward_args {
 DDP_API ddp_status_t ddp_op_attention_backward(ddp_stream_t                        *stream,
                                                const ddp_attention_backward_args_t *args) DDP_NODISCARD;
 
+/** A head: logits[rows, vocab] = x w^T, and where its gradients go. */
+typedef struct ddp_head_args {
+    const float *x; /* [rows, width] */
+    const float *w; /* [vocab, width] */
+    size_t       rows, width, vocab;
+    float       *dx; /* [rows, width] or NULL. The gradient of the SUM, as dw */
+    float       *dw; /* [vocab, width] or NULL */
+    bool         accumulate_dx, accumulate_dw;
+
+    ddp_precision_t precision;
+} ddp_head_args_t;
+
 /**
- * Softmax cross-entropy of logits = x w^T, as ddp_op_cross_entropy(), and its gradients in the same pass.
+ * Softmax cross-entropy of a head's logits, as ddp_op_cross_entropy(), and its gradients in the same pass.
  * Logits exist for a part of at most 256 rows at a time.
  */
 typedef struct ddp_head_cross_entropy_args {
-    const float   *x; /* [rows, width] */
-    const float   *w; /* [vocab, width] */
-    size_t         rows, width, vocab;
-    const int32_t *labels;     /* [rows], in [0, vocab) or ignore_index: anything else fails the stream
+    ddp_head_args_t head;
+    const int32_t  *labels;    /* [rows], in [0, vocab) or ignore_index: anything else fails the stream
                                   (DDP_ERR_INVALID_ARG) */
     const float      *weights; /* [rows] or NULL: all 1 */
     int32_t           ignore_index;
     ddp_loss_stats_t *stats; /* replaced */
-    float            *dx;    /* [rows, width], replaced; or NULL. The gradient of the SUM, as dw */
-    float            *dw;    /* [vocab, width] or NULL */
-    bool              accumulate_dw;
-    ddp_precision_t   precision;
 } ddp_head_cross_entropy_args_t;
 DDP_API ddp_status_t ddp_op_head_cross_entropy(ddp_stream_t                        *stream,
                                                const ddp_head_cross_entropy_args_t *args) DDP_NODISCARD;
+
+/**
+ * The same in three: all logits, ddp_op_cross_entropy() of them wherever that is done, and back. Sums,
+ * dx and dw have the bits of ddp_op_head_cross_entropy().
+ */
+typedef struct ddp_head_logits_args {
+    ddp_head_args_t head;   /* gradients are not read */
+    float          *logits; /* [rows, vocab] */
+} ddp_head_logits_args_t;
+DDP_API ddp_status_t ddp_op_head_logits(ddp_stream_t                 *stream,
+                                        const ddp_head_logits_args_t *args) DDP_NODISCARD;
+typedef struct ddp_head_backward_args {
+    ddp_head_args_t head;
+    const float    *dlogits; /* [rows, vocab] */
+} ddp_head_backward_args_t;
+DDP_API ddp_status_t ddp_op_head_backward(ddp_stream_t                   *stream,
+                                          const ddp_head_backward_args_t *args) DDP_NODISCARD;
 
 /**
  * What kernels take for themselves at most, and keep: products, and a head of `vocab` words; 0: none. Small

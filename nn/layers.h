@@ -98,6 +98,13 @@ DDP_API ddp_status_t ddp_nn_head_cross_entropy(ddp_tape_t *tape, ddp_tensor_t *x
                                                const int32_t *labels, const float *weights,
                                                int32_t            ignore_index,
                                                ddp_loss_stats_t **stats_p) DDP_NODISCARD;
+/**
+ * The logits of that head, [.., vocab] of x [.., width], for a loss taken elsewhere: with
+ * ddp_nn_cross_entropy(), on this tape or another, sums and all gradients have the bits of
+ * ddp_nn_head_cross_entropy().
+ */
+DDP_API ddp_status_t ddp_nn_head_logits(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight,
+                                        ddp_tensor_t **logits_p) DDP_NODISCARD;
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,4 @@
 /* Layers of sequence models. */
-#include <string.h>
-
 #include "base/error.h"
 #include "kernels/ops_seq.h"
 #include "nn/layers.h"
@@ -210,70 +208,6 @@ ddp_status_t ddp_nn_attention(ddp_tape_t *tape, ddp_tensor_t *qkv, size_t heads,
         ((attention_node_t *)head)->args = args;
     }
     *y_p = y;
-out:
-    return status;
-}
-
-/** The gradients are there since forward. */
-static ddp_status_t head_backward(ddp_tape_t *tape, ddp_node_t *head)
-{
-    (void)tape;
-    (void)head;
-    return DDP_OK;
-}
-
-static ddp_status_t head_gradients(ddp_tape_t *tape, const ddp_tensor_t *x, size_t weight,
-                                   ddp_head_cross_entropy_args_t *args)
-{
-    ddp_status_t status = DDP_OK;
-
-    DDP_REQUIRE(ddp_params_grad(tape->params, weight) != NULL, DDP_ERR_STATE,
-                "head: no memory is bound for the parameters' gradients");
-    args->dw = ddp_tape_param_grad(tape, weight, &args->accumulate_dw);
-    if (x->needs_grad) {
-        DDP_TRY(ddp_tape_new_grad(tape, x, &args->dx));
-    }
-out:
-    return status;
-}
-
-ddp_status_t ddp_nn_head_cross_entropy(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight,
-                                       const int32_t *labels, const float *weights, int32_t ignore_index,
-                                       ddp_loss_stats_t **stats_p)
-{
-    ddp_status_t                  status   = DDP_OK;
-    const ddp_tensor_desc_t      *w        = NULL;
-    ddp_tensor_t                 *y        = NULL;
-    ddp_node_t                   *head     = NULL;
-    void                         *memory   = NULL;
-    const size_t                  shape[1] = {1};
-    ddp_head_cross_entropy_args_t args     = {.x            = x->data,
-                                              .rows         = ddp_tensor_rows(x),
-                                              .width        = ddp_tensor_width(x),
-                                              .labels       = labels,
-                                              .weights      = weights,
-                                              .ignore_index = ignore_index,
-                                              .precision    = tape->precision};
-    char                          x_text[DDP_SHAPE_TEXT_SIZE];
-    char                          w_text[DDP_SHAPE_TEXT_SIZE];
-
-    DDP_TRY(ddp_tape_param(tape, "head", weight, &w));
-    DDP_REQUIRE(w->ndim == 2 && w->shape[1] == args.width, DDP_ERR_INVALID_ARG,
-                "head: weight '%s' %s does not fit an input of %s", w->name,
-                ddp_shape_text(w->ndim, w->shape, w_text), ddp_shape_text(x->ndim, x->shape, x_text));
-    args.w     = ddp_params_value(tape->params, weight);
-    args.vocab = w->shape[0];
-    DDP_TRY(ddp_tape_keep(tape, sizeof(*args.stats), &memory));
-    args.stats = memory;
-    /* stands for the loss */
-    DDP_TRY(ddp_tape_new_view(tape, NULL, 1, shape, ddp_tape_needs_grad(tape, x, weight, DDP_NO_PARAM), &y));
-    if (y->needs_grad) {
-        DDP_TRY(head_gradients(tape, x, weight, &args));
-    }
-    DDP_TRY(ddp_op_head_cross_entropy(tape->stream, &args));
-    DDP_TRY(ddp_tape_record(tape, head_backward, sizeof(ddp_node_t), y, weight, DDP_NO_PARAM, &head));
-    ddp_tape_set_loss(tape, x, args.dx);
-    *stats_p = args.stats;
 out:
     return status;
 }

@@ -75,7 +75,8 @@ DDP_API ddp_status_t ddp_model_hidden(ddp_model_t *model, ddp_tape_t *tape, cons
                                       size_t length, ddp_tensor_t **x_p) DDP_NODISCARD;
 DDP_API ddp_status_t ddp_model_head_loss(ddp_model_t *model, ddp_tape_t *tape, ddp_tensor_t *x,
                                          const int32_t *targets, ddp_loss_stats_t **stats_p) DDP_NODISCARD;
-/** Of a gpt2: logits[n, length, vocab], for sampling. */
+/** Of a gpt2: logits[n, length, vocab], for sampling, or in training for a loss taken elsewhere:
+ * ddp_nn_head_logits() says with what bits. */
 DDP_API ddp_status_t ddp_model_logits(ddp_model_t *model, ddp_tape_t *tape, const int32_t *tokens, size_t n,
                                       size_t length, ddp_tensor_t **logits_p) DDP_NODISCARD;
 

@@ -235,7 +235,7 @@ ddp_status_t ddp_model_logits(ddp_model_t *model, ddp_tape_t *tape, const int32_
     ddp_tensor_t *x      = NULL;
 
     DDP_TRY(ddp_model_hidden(model, tape, tokens, n, length, &x));
-    DDP_TRY(ddp_nn_linear(tape, x, model->wte, DDP_NO_PARAM, DDP_ACT_NONE, logits_p));
+    DDP_TRY(ddp_nn_head_logits(tape, x, model->wte, logits_p));
 out:
     return status;
 }

@@ -1,226 +1,235 @@
 /*
- * Cross-entropy of a head: logits of at most ROWS rows at a time, in blocks of COLUMNS words of the
- * vocabulary. exp() is taken while a block is in cache, with the largest logit of the block; when all blocks
- * are known, one factor per row and block makes probabilities of it.
+ * A head: logits = x w^T of a vocabulary. The rows are cut into even parts of at most ROWS, the vocabulary
+ * into blocks of ENTROPY_COLUMNS words, and every product is one of a part and a block. With the loss in the
+ * same pass logits of one part exist at a time; with the loss elsewhere all of them do. The products are the
+ * same, and so are the bits.
  */
+#include "kernels/cpu/entropy.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/cpu/table.h"
 
-#define ROWS    ((size_t)256)
-#define COLUMNS ((size_t)1024)
-#define PITCH   (COLUMNS + 16) /* not a power of two */
+#define ROWS  ((size_t)256)
+#define PITCH (ENTROPY_COLUMNS + 16) /* not a power of two */
 
 /* Some rows of the batch. */
 typedef struct part {
-    const ddp_head_cross_entropy_args_t *args;
-    size_t                               first, rows;
-    size_t                               blocks; /* of the vocabulary */
-    float                               *logits; /* [blocks][ROWS][PITCH] */
-    float                               *top;    /* [blocks][ROWS]: the largest logit; later the factor */
-    double                              *sum;    /* [blocks][ROWS]: of exp(logit - top) */
-    float                                at_label[ROWS];
-    bool                                 first_largest[ROWS]; /* in its block the label is */
+    const ddp_head_args_t *head;
+    size_t                 first, rows;
 } part_t;
 
-static size_t block_columns(const part_t *part, size_t block)
+static size_t parts_of(const ddp_head_args_t *head)
 {
-    const size_t left = part->args->vocab - block * COLUMNS;
-
-    return left < COLUMNS ? left : COLUMNS;
+    return (head->rows + ROWS - 1) / ROWS;
 }
 
-/* Which column of the block is the label of the part's row i; COLUMNS: none. */
-static size_t label_column(const part_t *part, size_t i, size_t block)
+static part_t part_at(const ddp_head_args_t *head, size_t i)
 {
-    const int32_t label = part->args->labels[part->first + i];
+    const size_t parts = parts_of(head);
+    const size_t first = head->rows * i / parts;
 
-    if (label == part->args->ignore_index || (size_t)label / COLUMNS != block) {
-        return COLUMNS;
-    }
-    return (size_t)label % COLUMNS;
+    return (part_t){head, first, head->rows * (i + 1) / parts - first};
 }
 
-static ddp_status_t forward_block(part_t *part, size_t block)
+/* Logits of a part and a block, whose rows are `pitch` floats apart. */
+static ddp_status_t make_logits(const part_t *part, size_t block, float *logits, size_t pitch)
 {
-    const ddp_head_cross_entropy_args_t *args    = part->args;
-    const size_t                         columns = block_columns(part, block);
-    float                               *logits  = part->logits + block * ROWS * PITCH;
-    const ddp_gemm_args_t                gemm    = {.transpose_b = true,
-                                                    .m           = part->rows,
-                                                    .n           = columns,
-                                                    .k           = args->width,
-                                                    .alpha       = 1.0F,
-                                                    .a           = args->x + part->first * args->width,
-                                                    .lda         = args->width,
-                                                    .b           = args->w + block * COLUMNS * args->width,
-                                                    .ldb         = args->width,
-                                                    .c           = logits,
-                                                    .ldc         = PITCH,
-                                                    .precision   = args->precision};
-    ddp_status_t                         status  = DDP_ISA_NAME(gemm)(&gemm);
+    const ddp_head_args_t *head = part->head;
+    const ddp_gemm_args_t  gemm = {.transpose_b = true,
+                                   .m           = part->rows,
+                                   .n           = entropy_columns(head->vocab, block),
+                                   .k           = head->width,
+                                   .alpha       = 1.0F,
+                                   .a           = head->x + part->first * head->width,
+                                   .lda         = head->width,
+                                   .b           = head->w + block * ENTROPY_COLUMNS * head->width,
+                                   .ldb         = head->width,
+                                   .c           = logits,
+                                   .ldc         = pitch,
+                                   .precision   = head->precision};
 
-    for (size_t i = 0; i < part->rows && status == DDP_OK; i++) {
-        float       *row   = logits + i * PITCH;
-        const size_t label = label_column(part, i, block);
-        bool         has_nan;
-        const float  top = row_max(row, columns, &has_nan);
-
-        if (label < COLUMNS) {
-            part->at_label[i]      = row[label];
-            part->first_largest[i] = row[label] == top && first_equal(row, columns, top) == label;
-        }
-        /* of a row that is not finite everything is a NaN */
-        part->top[block * ROWS + i] = has_nan || top - top != 0.0F ? NAN : top;
-        part->sum[block * ROWS + i] = row_exp(row, columns, top, row);
-    }
-    ddp_cpu_progress_point();
-    return status;
+    return DDP_ISA_NAME(gemm)(&gemm);
 }
 
-/* Loss of row i; part->top becomes the factors from exp(logit - top of its block) to dlogits. */
-static void finish_row(part_t *part, size_t i, loss_sums_t *sums)
+/* What their gradients add to dx and dw. */
+static ddp_status_t use_dlogits(const part_t *part, size_t block, const float *dlogits, size_t pitch)
 {
-    const ddp_head_cross_entropy_args_t *args    = part->args;
-    const size_t                         row     = part->first + i;
-    const double                         weight  = args->weights == NULL ? 1.0 : (double)args->weights[row];
-    const bool                           ignored = args->labels[row] == args->ignore_index;
-    float                                largest = part->top[i];
-    size_t                               where   = 0; /* the first block with the largest */
-    double                               sum     = 0.0;
+    const ddp_head_args_t *head    = part->head;
+    const size_t           columns = entropy_columns(head->vocab, block);
+    ddp_status_t           status  = DDP_OK;
+    ddp_gemm_args_t        gemm    = {.alpha     = 1.0F,
+                                      .a         = dlogits,
+                                      .lda       = pitch,
+                                      .n         = head->width,
+                                      .ldb       = head->width,
+                                      .ldc       = head->width,
+                                      .precision = head->precision};
 
-    for (size_t c = 1; c < part->blocks; c++) {
-        const float top = part->top[c * ROWS + i];
-
-        if (isnan(top) || top > largest) { /* a NaN stays */
-            largest = top;
-            where   = c;
-        }
-    }
-    for (size_t c = 0; c < part->blocks; c++) {
-        float *top = &part->top[c * ROWS + i];
-
-        *top = isnan(largest) ? NAN : vexp(vset1(*top - largest))[0];
-        sum += part->sum[c * ROWS + i] * (double)*top;
-    }
-    for (size_t c = 0; c < part->blocks; c++) {
-        float *top = &part->top[c * ROWS + i];
-
-        *top = ignored ? 0.0F : (float)(weight / sum * (double)*top);
-    }
-    if (ignored) {
-        return;
-    }
-    if (isnan(largest)) {
-        sums->loss = (double)NAN;
-    } else {
-        sums->loss += weight * (natural_log(sum) + ((double)largest - (double)part->at_label[i]));
-        sums->correct += part->at_label[i] == largest && part->first_largest[i] &&
-                                 where == (size_t)args->labels[row] / COLUMNS
-                             ? 1.0
-                             : 0.0;
-    }
-    sums->weight += weight;
-    sums->counted += 1.0;
-}
-
-/* dlogits of one block, and what they add to dx and dw. */
-static ddp_status_t backward_block(part_t *part, size_t block)
-{
-    const ddp_head_cross_entropy_args_t *args    = part->args;
-    const size_t                         columns = block_columns(part, block);
-    float                               *dlogits = part->logits + block * ROWS * PITCH;
-    ddp_status_t                         status  = DDP_OK;
-    ddp_gemm_args_t                      gemm    = {.alpha     = 1.0F,
-                                                    .a         = dlogits,
-                                                    .lda       = PITCH,
-                                                    .n         = args->width,
-                                                    .ldb       = args->width,
-                                                    .ldc       = args->width,
-                                                    .precision = args->precision};
-
-    for (size_t i = 0; i < part->rows; i++) {
-        const size_t label = label_column(part, i, block);
-
-        DDP_ISA_NAME(scale)(part->top[block * ROWS + i], dlogits + i * PITCH, columns);
-        if (label < COLUMNS) {
-            dlogits[i * PITCH + label] -= args->weights == NULL ? 1.0F : args->weights[part->first + i];
-        }
-    }
-    if (args->dx != NULL) {
+    if (head->dx != NULL) {
         gemm.m    = part->rows;
         gemm.k    = columns;
-        gemm.b    = args->w + block * COLUMNS * args->width;
-        gemm.c    = args->dx + part->first * args->width;
-        gemm.beta = block > 0 ? 1.0F : 0.0F;
+        gemm.b    = head->w + block * ENTROPY_COLUMNS * head->width;
+        gemm.c    = head->dx + part->first * head->width;
+        gemm.beta = block > 0 || head->accumulate_dx ? 1.0F : 0.0F;
         status    = DDP_ISA_NAME(gemm)(&gemm);
     }
-    if (args->dw != NULL && status == DDP_OK) {
+    if (head->dw != NULL && status == DDP_OK) {
         gemm.transpose_a = true;
         gemm.m           = columns;
         gemm.k           = part->rows;
-        gemm.b           = args->x + part->first * args->width;
-        gemm.c           = args->dw + block * COLUMNS * args->width;
-        gemm.beta        = part->first > 0 || args->accumulate_dw ? 1.0F : 0.0F;
+        gemm.b           = head->x + part->first * head->width;
+        gemm.c           = head->dw + block * ENTROPY_COLUMNS * head->width;
+        gemm.beta        = part->first > 0 || head->accumulate_dw ? 1.0F : 0.0F;
         status           = DDP_ISA_NAME(gemm)(&gemm);
     }
     return status;
 }
 
-static ddp_status_t run_part(part_t *part, loss_sums_t *sums)
+/* Where no row gives a gradient. */
+static void clear_dw(const ddp_head_args_t *head)
 {
-    const bool   backward = part->args->dx != NULL || part->args->dw != NULL;
+    if (head->rows == 0 && head->dw != NULL && !head->accumulate_dw) {
+        DDP_ISA_NAME(fill)(head->dw, head->vocab * head->width, 0.0F);
+    }
+}
+
+ddp_status_t DDP_ISA_NAME(head_logits)(const ddp_head_logits_args_t *args)
+{
+    const ddp_head_args_t *head   = &args->head;
+    ddp_status_t           status = DDP_OK;
+
+    for (size_t i = 0; i < parts_of(head); i++) {
+        const part_t part = part_at(head, i);
+
+        for (size_t c = 0; c < entropy_blocks(head->vocab) && status == DDP_OK; c++) {
+            status = make_logits(&part, c, args->logits + part.first * head->vocab + c * ENTROPY_COLUMNS,
+                                 head->vocab);
+            ddp_cpu_progress_point();
+        }
+    }
+    return status;
+}
+
+ddp_status_t DDP_ISA_NAME(head_backward)(const ddp_head_backward_args_t *args)
+{
+    const ddp_head_args_t *head   = &args->head;
+    ddp_status_t           status = DDP_OK;
+
+    for (size_t i = 0; i < parts_of(head); i++) {
+        const part_t part = part_at(head, i);
+
+        for (size_t c = 0; c < entropy_blocks(head->vocab) && status == DDP_OK; c++) {
+            status = use_dlogits(&part, c, args->dlogits + part.first * head->vocab + c * ENTROPY_COLUMNS,
+                                 head->vocab);
+        }
+    }
+    clear_dw(head);
+    return status;
+}
+
+/* Loss of a part: room for its logits and what is known of them. */
+typedef struct loss {
+    const ddp_head_cross_entropy_args_t *args;
+    part_t                               part;
+    size_t                               blocks; /* of the vocabulary */
+    float                               *logits; /* [blocks][ROWS][PITCH] */
+    entropy_block_t                     *known;  /* [blocks][ROWS] */
+    entropy_label_t                      at[ROWS];
+} loss_t;
+
+static bool is_ignored(const loss_t *loss, size_t i)
+{
+    return loss->args->labels[loss->part.first + i] == loss->args->ignore_index;
+}
+
+static float weight_of(const loss_t *loss, size_t i)
+{
+    return loss->args->weights == NULL ? 1.0F : loss->args->weights[loss->part.first + i];
+}
+
+static ddp_status_t forward_block(loss_t *loss, size_t block)
+{
+    const size_t columns = entropy_columns(loss->args->head.vocab, block);
+    float       *logits  = loss->logits + block * ROWS * PITCH;
+    ddp_status_t status  = make_logits(&loss->part, block, logits, PITCH);
+
+    for (size_t i = 0; i < loss->part.rows && status == DDP_OK; i++) {
+        if (!is_ignored(loss, i)) {
+            DDP_ISA_NAME(entropy_look)
+            (logits + i * PITCH, columns, entropy_column(loss->args->labels[loss->part.first + i], block),
+             &loss->known[block * ROWS + i], &loss->at[i], logits + i * PITCH);
+        }
+    }
+    ddp_cpu_progress_point();
+    return status;
+}
+
+static ddp_status_t backward_block(const loss_t *loss, size_t block)
+{
+    const size_t columns = entropy_columns(loss->args->head.vocab, block);
+    float       *dlogits = loss->logits + block * ROWS * PITCH;
+
+    for (size_t i = 0; i < loss->part.rows; i++) {
+        if (is_ignored(loss, i)) {
+            DDP_ISA_NAME(fill)(dlogits + i * PITCH, columns, 0.0F);
+        } else {
+            DDP_ISA_NAME(entropy_gradient)
+            (&loss->known[block * ROWS + i], entropy_column(loss->args->labels[loss->part.first + i], block),
+             weight_of(loss, i), dlogits + i * PITCH, columns);
+        }
+    }
+    return use_dlogits(&loss->part, block, dlogits, PITCH);
+}
+
+static ddp_status_t run_part(loss_t *loss, loss_sums_t *sums)
+{
+    const bool   backward = loss->args->head.dx != NULL || loss->args->head.dw != NULL;
     ddp_status_t status   = DDP_OK;
 
-    for (size_t c = 0; c < part->blocks && status == DDP_OK; c++) {
-        status = forward_block(part, c);
+    for (size_t c = 0; c < loss->blocks && status == DDP_OK; c++) {
+        status = forward_block(loss, c);
     }
-    for (size_t i = 0; i < part->rows && status == DDP_OK; i++) {
-        finish_row(part, i, sums);
+    for (size_t i = 0; i < loss->part.rows && status == DDP_OK; i++) {
+        if (!is_ignored(loss, i)) {
+            DDP_ISA_NAME(entropy_finish)
+            (loss->known + i, ROWS, loss->blocks, loss->args->labels[loss->part.first + i], &loss->at[i],
+             weight_of(loss, i), sums);
+        }
     }
-    for (size_t c = 0; c < part->blocks && backward && status == DDP_OK; c++) {
-        status = backward_block(part, c);
+    for (size_t c = 0; c < loss->blocks && backward && status == DDP_OK; c++) {
+        status = backward_block(loss, c);
     }
     return status;
 }
 
 size_t DDP_ISA_NAME(head_scratch_bytes)(size_t vocab)
 {
-    const size_t blocks = (vocab + COLUMNS - 1) / COLUMNS;
-
-    return blocks * ROWS * ((PITCH + 1) * sizeof(float) + sizeof(double));
+    return entropy_blocks(vocab) * ROWS * (PITCH * sizeof(float) + sizeof(entropy_block_t));
 }
 
 ddp_status_t DDP_ISA_NAME(head_cross_entropy)(const ddp_head_cross_entropy_args_t *args)
 {
-    const size_t blocks  = (args->vocab + COLUMNS - 1) / COLUMNS;
-    const size_t parts   = (args->rows + ROWS - 1) / ROWS;
-    loss_sums_t  sums    = {0};
-    void        *scratch = NULL;
-    part_t       part    = {.args = args, .blocks = blocks};
-    ddp_status_t status =
-        DDP_ISA_NAME(labels_check)(args->labels, args->rows, args->vocab, args->ignore_index);
+    const ddp_head_args_t *head    = &args->head;
+    loss_sums_t            sums    = {0};
+    void                  *scratch = NULL;
+    loss_t                 loss    = {.args = args, .blocks = entropy_blocks(head->vocab)};
+    ddp_status_t           status =
+        DDP_ISA_NAME(labels_check)(args->labels, head->rows, head->vocab, args->ignore_index);
 
     if (status == DDP_OK) {
-        status = ddp_cpu_scratch_get(DDP_ISA_NAME(head_scratch_bytes)(args->vocab), &scratch);
+        status = ddp_cpu_scratch_get(DDP_ISA_NAME(head_scratch_bytes)(head->vocab), &scratch);
     }
     if (status != DDP_OK) {
         return status;
     }
-    part.sum    = scratch;
-    part.top    = (float *)(part.sum + blocks * ROWS);
-    part.logits = part.top + blocks * ROWS;
-    for (size_t i = 0; i < parts && status == DDP_OK; i++) {
-        part.first = args->rows * i / parts;
-        part.rows  = args->rows * (i + 1) / parts - part.first;
-        status     = run_part(&part, &sums);
+    loss.known  = scratch;
+    loss.logits = (float *)(loss.known + loss.blocks * ROWS);
+    for (size_t i = 0; i < parts_of(head) && status == DDP_OK; i++) {
+        loss.part = part_at(head, i);
+        status    = run_part(&loss, &sums);
     }
     ddp_cpu_scratch_put();
     if (status == DDP_OK) {
-        if (args->rows == 0 && args->dw != NULL && !args->accumulate_dw) {
-            DDP_ISA_NAME(fill)(args->dw, args->vocab * args->width, 0.0F);
-        }
+        clear_dw(head);
         sums_store(&sums, args->stats);
     }
     return status;

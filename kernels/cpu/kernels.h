@@ -36,6 +36,8 @@ ddp_status_t DDP_ISA_NAME(attention_backward)(const ddp_attention_backward_args_
 ddp_status_t DDP_ISA_NAME(attention_cached)(const ddp_attention_cached_args_t *args);
 ddp_status_t DDP_ISA_NAME(attention_keep)(const ddp_attention_cached_args_t *args);
 ddp_status_t DDP_ISA_NAME(head_cross_entropy)(const ddp_head_cross_entropy_args_t *args);
+ddp_status_t DDP_ISA_NAME(head_logits)(const ddp_head_logits_args_t *args);
+ddp_status_t DDP_ISA_NAME(head_backward)(const ddp_head_backward_args_t *args);
 size_t       DDP_ISA_NAME(head_scratch_bytes)(size_t vocab);
 ddp_status_t DDP_ISA_NAME(normal)(const ddp_normal_args_t *args);
 ddp_status_t DDP_ISA_NAME(batch_norm)(const ddp_batch_norm_args_t *args);

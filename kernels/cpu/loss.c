@@ -1,41 +1,11 @@
 #include "base/error.h"
+#include "kernels/cpu/entropy.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/scratch.h"
 #include "kernels/cpu/table.h"
 
 /* Rows between two looks at the clock are about this many floats. */
 #define CHUNK 16384
-
-/* What overflowed or is not a number must be seen in loss and gradient: a softmax of it would look harmless.
- */
-static double bad_row(float *dlogits, size_t n)
-{
-    if (dlogits != NULL) {
-        DDP_ISA_NAME(fill)(dlogits, n, NAN);
-    }
-    return (double)NAN;
-}
-
-/* Loss of one row that counts; sets *hit where the label has the largest logit. */
-static double entropy_row(const float *x, size_t n, size_t label, float weight, float *dlogits, bool *hit)
-{
-    const float at_label = x[label]; /* dlogits may be x */
-    bool        has_nan;
-    const float largest = row_max(x, n, &has_nan);
-    double      sum;
-
-    *hit = false;
-    if (has_nan || largest - largest != 0.0F) {
-        return bad_row(dlogits, n);
-    }
-    *hit = at_label == largest && first_equal(x, n, largest) == label;
-    sum  = row_exp(x, n, largest, dlogits);
-    if (dlogits != NULL) {
-        DDP_ISA_NAME(scale)((float)((double)weight / sum), dlogits, n);
-        dlogits[label] -= weight;
-    }
-    return (double)weight * (natural_log(sum) + ((double)largest - (double)at_label));
-}
 
 ddp_status_t DDP_ISA_NAME(labels_check)(const int32_t *labels, size_t rows, size_t classes, int32_t ignored)
 {
@@ -51,38 +21,58 @@ ddp_status_t DDP_ISA_NAME(labels_check)(const int32_t *labels, size_t rows, size
     return DDP_OK;
 }
 
+/* One row that counts; `blocks` is room for what is known of each of its blocks. */
+static void entropy_row(const ddp_cross_entropy_args_t *args, size_t i, entropy_block_t *blocks,
+                        loss_sums_t *sums)
+{
+    const size_t    classes = args->classes;
+    const size_t    n       = entropy_blocks(classes);
+    const int32_t   label   = args->labels[i];
+    const float     weight  = args->weights == NULL ? 1.0F : args->weights[i];
+    const float    *x       = args->logits + i * classes;
+    float          *dlogits = args->dlogits == NULL ? NULL : args->dlogits + i * classes;
+    entropy_label_t at      = {0};
+
+    for (size_t c = 0; c < n; c++) {
+        DDP_ISA_NAME(entropy_look)
+        (x + c * ENTROPY_COLUMNS, entropy_columns(classes, c), entropy_column(label, c), &blocks[c], &at,
+         dlogits == NULL ? NULL : dlogits + c * ENTROPY_COLUMNS);
+    }
+    DDP_ISA_NAME(entropy_finish)(blocks, 1, n, label, &at, weight, sums);
+    for (size_t c = 0; c < n && dlogits != NULL; c++) {
+        DDP_ISA_NAME(entropy_gradient)
+        (&blocks[c], entropy_column(label, c), weight, dlogits + c * ENTROPY_COLUMNS,
+         entropy_columns(classes, c));
+    }
+}
+
 ddp_status_t DDP_ISA_NAME(cross_entropy)(const ddp_cross_entropy_args_t *args)
 {
     const size_t classes = args->classes;
     loss_sums_t  sums    = {0};
     size_t       done    = 0;
+    void        *blocks  = NULL;
     ddp_status_t status  = DDP_ISA_NAME(labels_check)(args->labels, args->rows, classes, args->ignore_index);
 
+    if (status == DDP_OK) {
+        status = ddp_cpu_scratch_get((entropy_blocks(classes) + 1) * sizeof(entropy_block_t), &blocks);
+    }
     if (status != DDP_OK) {
         return status;
     }
     for (size_t i = 0; i < args->rows; i++) {
-        const float weight  = args->weights == NULL ? 1.0F : args->weights[i];
-        float      *dlogits = args->dlogits == NULL ? NULL : args->dlogits + i * classes;
-        bool        hit;
-
-        if (args->labels[i] == args->ignore_index) {
-            if (dlogits != NULL) {
-                DDP_ISA_NAME(fill)(dlogits, classes, 0.0F);
-            }
-            continue;
+        if (args->labels[i] != args->ignore_index) {
+            entropy_row(args, i, blocks, &sums);
+        } else if (args->dlogits != NULL) {
+            DDP_ISA_NAME(fill)(args->dlogits + i * classes, classes, 0.0F);
         }
-        sums.loss +=
-            entropy_row(args->logits + i * classes, classes, (size_t)args->labels[i], weight, dlogits, &hit);
-        sums.weight += (double)weight;
-        sums.correct += hit ? 1.0 : 0.0;
-        sums.counted += 1.0;
         done += classes;
         if (done >= CHUNK) {
             done = 0;
             ddp_cpu_progress_point();
         }
     }
+    ddp_cpu_scratch_put();
     sums_store(&sums, args->stats);
     return DDP_OK;
 }

@@ -48,6 +48,8 @@ typedef struct ddp_cpu_kernels {
     ddp_status_t (*attention_cached)(const ddp_attention_cached_args_t *args);
     ddp_status_t (*attention_keep)(const ddp_attention_cached_args_t *args);
     ddp_status_t (*head_cross_entropy)(const ddp_head_cross_entropy_args_t *args);
+    ddp_status_t (*head_logits)(const ddp_head_logits_args_t *args);
+    ddp_status_t (*head_backward)(const ddp_head_backward_args_t *args);
     ddp_status_t (*normal)(const ddp_normal_args_t *args);
     ddp_status_t (*batch_norm)(const ddp_batch_norm_args_t *args);
     ddp_status_t (*batch_norm_backward)(const ddp_batch_norm_backward_args_t *args);

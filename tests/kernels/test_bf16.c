@@ -187,17 +187,17 @@ static void run_head(ddp_stream_t *stream, ddp_precision_t precision, bool round
     float                        *w  = copy_of(w0, vocab * width, rounded);
     int32_t                       labels[65];
     ddp_loss_stats_t              stats;
-    ddp_head_cross_entropy_args_t args = {.x            = x,
-                                          .w            = w,
-                                          .rows         = rows,
-                                          .width        = width,
-                                          .vocab        = vocab,
+    ddp_head_cross_entropy_args_t args = {.head         = {.x         = x,
+                                                           .w         = w,
+                                                           .rows      = rows,
+                                                           .width     = width,
+                                                           .vocab     = vocab,
+                                                           .dx        = outputs_new(o, rows * width),
+                                                           .dw        = outputs_new(o, vocab * width),
+                                                           .precision = precision},
                                           .labels       = labels,
                                           .ignore_index = -1,
-                                          .stats        = &stats,
-                                          .dx           = outputs_new(o, rows * width),
-                                          .dw           = outputs_new(o, vocab * width),
-                                          .precision    = precision};
+                                          .stats        = &stats};
 
     for (size_t i = 0; i < rows; i++) {
         labels[i] = (int32_t)(i * 101 % vocab);

@@ -93,17 +93,17 @@ static void run_open(run_t *r, sizes_t s)
             definition_row(r, i, p);
         }
     }
-    r->args = (ddp_head_cross_entropy_args_t){.x            = r->x,
-                                              .w            = r->w,
-                                              .rows         = s.rows,
-                                              .width        = s.width,
-                                              .vocab        = s.vocab,
+    r->args = (ddp_head_cross_entropy_args_t){.head         = {.x     = r->x,
+                                                               .w     = r->w,
+                                                               .rows  = s.rows,
+                                                               .width = s.width,
+                                                               .vocab = s.vocab,
+                                                               .dx    = r->dx,
+                                                               .dw    = r->dw},
                                               .labels       = r->labels,
                                               .weights      = r->weights,
                                               .ignore_index = IGNORED,
-                                              .stats        = &r->stats,
-                                              .dx           = r->dx,
-                                              .dw           = r->dw};
+                                              .stats        = &r->stats};
     free(p);
 }
 
@@ -138,8 +138,8 @@ START_TEST(head_and_loss_equal_their_definition)
         ck_assert_double_le(fixture_error(r.dw, r.dw64, cases[k].vocab * cases[k].width, 1.0), 4e-6);
 
         with_gradients = r.stats;
-        r.args.dx      = NULL;
-        r.args.dw      = NULL;
+        r.args.head.dx = NULL;
+        r.args.head.dw = NULL;
         ddp_assert_ok(ddp_op_head_cross_entropy(stream, &r.args));
         ddp_assert_ok(ddp_stream_synchronize(stream, -1));
         ck_assert_mem_eq(&r.stats, &with_gradients, sizeof(r.stats));
@@ -157,8 +157,8 @@ START_TEST(the_definition_of_the_test_has_the_gradient_of_its_loss)
     run_t         r;
 
     run_open(&r, (sizes_t){9, 8, 61});
-    r.args.dx = NULL;
-    r.args.dw = NULL;
+    r.args.head.dx = NULL;
+    r.args.head.dw = NULL;
     for (size_t i = 0; i < 9 * 8; i += 5) {
         const float kept = r.x[i];
         double      difference;
@@ -186,7 +186,7 @@ START_TEST(a_weight_gradient_that_accumulates_is_added)
 
     run_open(&r, (sizes_t){300, 8, 61});
     ddp_assert_ok(ddp_op_fill(stream, r.dw, 61 * 8, 3.0F));
-    r.args.accumulate_dw = true;
+    r.args.head.accumulate_dw = true;
     ddp_assert_ok(ddp_op_head_cross_entropy(stream, &r.args));
     ddp_assert_ok(ddp_stream_synchronize(stream, -1));
     for (size_t i = 0; i < 61 * 8; i++) {
@@ -252,14 +252,14 @@ START_TEST(a_label_beyond_the_vocabulary_is_named_and_no_rows_give_zero)
     run_t         r;
 
     run_open(&r, (sizes_t){5, 8, 61});
-    r.args.rows = 0;
+    r.args.head.rows = 0;
     ddp_assert_ok(ddp_op_head_cross_entropy(stream, &r.args));
     ddp_assert_ok(ddp_stream_synchronize(stream, -1));
     ck_assert_double_eq((double)r.stats.loss + (double)r.stats.weight, 0.0);
     ck_assert_double_eq((double)r.dw[60 * 8 + 7], 0.0);
-    r.args.rows = 5;
-    r.labels[4] = 61;
-    status      = ddp_op_head_cross_entropy(stream, &r.args);
+    r.args.head.rows = 5;
+    r.labels[4]      = 61;
+    status           = ddp_op_head_cross_entropy(stream, &r.args);
     if (status == DDP_OK) {
         status = ddp_stream_synchronize(stream, -1);
     }
@@ -300,6 +300,149 @@ START_TEST(kernels_keep_the_scratch_that_they_tell)
 }
 END_TEST
 
+/* More rows than two parts that do not divide, one row, no label but ignored ones, blocks of words. */
+static const sizes_t apart_cases[] = {{1, 1, 1},     {5, 8, 61},      {255, 12, 61},  {257, 16, 1024},
+                                      {513, 9, 257}, {300, 20, 2100}, {17, 33, 1025}, {0, 4, 10}};
+
+/* Logits, loss and back, each on its own; the loss in place or not. */
+static void run_apart(ddp_stream_t *stream, const run_t *r, bool in_place, float *dx, float *dw,
+                      ddp_loss_stats_t *stats)
+{
+    const size_t             count   = r->s.rows * r->s.vocab;
+    float                   *logits  = fixture_new(count);
+    float                   *dlogits = in_place ? logits : fixture_new(count);
+    ddp_head_logits_args_t   forward = {.head = r->args.head, .logits = logits};
+    ddp_head_backward_args_t back    = {.head = r->args.head, .dlogits = dlogits};
+    ddp_cross_entropy_args_t loss    = {.logits       = logits,
+                                        .labels       = r->labels,
+                                        .weights      = r->args.weights,
+                                        .rows         = r->s.rows,
+                                        .classes      = r->s.vocab,
+                                        .ignore_index = IGNORED,
+                                        .dlogits      = dlogits,
+                                        .stats        = stats};
+
+    back.head.dx = dx;
+    back.head.dw = dw;
+    ddp_assert_ok(ddp_op_head_logits(stream, &forward));
+    ddp_assert_ok(ddp_op_cross_entropy(stream, &loss));
+    ddp_assert_ok(ddp_op_head_backward(stream, &back));
+    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+    fixture_free(logits);
+    if (!in_place) {
+        fixture_free(dlogits);
+    }
+}
+
+START_TEST(logits_loss_and_back_apart_have_the_bits_of_one_pass)
+{
+    ddp_stream_t *stream = fixture_open(_i);
+
+    for (size_t k = 0; k < COUNT(apart_cases) * 4; k++) {
+        const sizes_t    s = apart_cases[k / 4];
+        run_t            r;
+        float           *dx, *dw;
+        ddp_loss_stats_t stats;
+
+        run_open(&r, s);
+        r.args.head.precision     = k % 2 == 0 ? DDP_PRECISION_FLOAT32 : DDP_PRECISION_BF16;
+        r.args.head.accumulate_dw = k % 4 >= 2;
+        r.args.weights            = k % 4 >= 2 ? NULL : r.weights;
+        if (k / 4 == 1 && k % 4 == 3) {
+            for (size_t i = 0; i < s.rows; i++) {
+                r.labels[i] = IGNORED;
+            }
+        }
+        dx = fixture_new(s.rows * s.width);
+        dw = fixture_new(s.vocab * s.width);
+        for (size_t i = 0; i < s.vocab * s.width; i++) {
+            r.dw[i] = dw[i] = (float)i;
+        }
+        ddp_assert_ok(ddp_op_head_cross_entropy(stream, &r.args));
+        ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+        run_apart(stream, &r, k % 3 == 0, dx, dw, &stats);
+        ck_assert_mem_eq(&stats, &r.stats, sizeof(stats));
+        ck_assert_mem_eq(dx, r.dx, s.rows * s.width * sizeof(float));
+        ck_assert_mem_eq(dw, r.dw, s.vocab * s.width * sizeof(float));
+        fixture_free(dx);
+        fixture_free(dw);
+        run_close(&r);
+    }
+    fixture_close(stream);
+}
+END_TEST
+
+START_TEST(an_input_gradient_of_logits_from_elsewhere_may_be_added)
+{
+    ddp_stream_t            *stream  = fixture_open(_i);
+    float                   *dlogits = fixture_random((size_t)300 * 61, 9, 1.0F);
+    run_t                    r;
+    ddp_head_backward_args_t back;
+
+    run_open(&r, (sizes_t){300, 8, 61});
+    back         = (ddp_head_backward_args_t){.head = r.args.head, .dlogits = dlogits};
+    back.head.dw = NULL;
+    ddp_assert_ok(ddp_op_fill(stream, r.dx, (size_t)300 * 8, 3.0F));
+    back.head.accumulate_dx = true;
+    ddp_assert_ok(ddp_op_head_backward(stream, &back));
+    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+    for (size_t i = 0; i < 300; i++) {
+        for (size_t j = 0; j < 8; j++) {
+            double sum = 3.0;
+
+            for (size_t v = 0; v < 61; v++) {
+                sum += (double)dlogits[i * 61 + v] * (double)r.w[v * 8 + j];
+            }
+            ck_assert_double_le(fabs((double)r.dx[i * 8 + j] - sum), 1e-5);
+        }
+    }
+    run_close(&r);
+    fixture_free(dlogits);
+    fixture_close(stream);
+}
+END_TEST
+
+START_TEST(heads_without_operands_are_refused)
+{
+    ddp_stream_t            *stream = fixture_open(_i);
+    float                    x[4]   = {0};
+    ddp_head_logits_args_t   a = {.head = {.x = x, .w = x, .rows = 1, .width = 2, .vocab = 2}, .logits = x};
+    ddp_head_backward_args_t b = {.head = a.head};
+
+    ddp_assert_fails(ddp_op_head_backward(stream, &b), DDP_ERR_INVALID_ARG,
+                     "head backward: no memory for dlogits");
+    a.logits = NULL;
+    ddp_assert_fails(ddp_op_head_logits(stream, &a), DDP_ERR_INVALID_ARG,
+                     "head logits: no memory for logits");
+    a.head.w = NULL;
+    ddp_assert_fails(ddp_op_head_logits(stream, &a), DDP_ERR_INVALID_ARG, "head logits: no memory for w");
+    a.head.vocab = 0;
+    ddp_assert_fails(ddp_op_head_logits(stream, &a), DDP_ERR_INVALID_ARG, "head logits: no words");
+    fixture_close(stream);
+}
+END_TEST
+
+/* A row that counts nothing says nothing, whatever its logits are. */
+START_TEST(an_ignored_row_that_is_not_finite_gives_no_gradient)
+{
+    ddp_stream_t *stream = fixture_open(_i);
+    run_t         r;
+
+    run_open(&r, (sizes_t){5, 8, 1100});
+    r.labels[2]    = IGNORED;
+    r.x[2 * 8]     = NAN;
+    r.args.head.dw = NULL;
+    ddp_assert_ok(ddp_op_head_cross_entropy(stream, &r.args));
+    ddp_assert_ok(ddp_stream_synchronize(stream, -1));
+    ck_assert(isfinite(r.stats.loss));
+    for (size_t i = 0; i < 5 * 8; i++) {
+        ck_assert(i / 8 == 2 ? r.dx[i] == 0.0F : isfinite(r.dx[i]));
+    }
+    run_close(&r);
+    fixture_close(stream);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("head");
@@ -314,6 +457,10 @@ int main(void)
                         fixture_isas());
     tcase_add_loop_test(tcase, a_label_beyond_the_vocabulary_is_named_and_no_rows_give_zero, 0,
                         fixture_isas());
+    tcase_add_loop_test(tcase, logits_loss_and_back_apart_have_the_bits_of_one_pass, 0, fixture_isas());
+    tcase_add_loop_test(tcase, an_input_gradient_of_logits_from_elsewhere_may_be_added, 0, fixture_isas());
+    tcase_add_loop_test(tcase, heads_without_operands_are_refused, 0, fixture_isas());
+    tcase_add_loop_test(tcase, an_ignored_row_that_is_not_finite_gives_no_gradient, 0, fixture_isas());
     tcase_add_loop_test(tcase, kernels_keep_the_scratch_that_they_tell, 0, fixture_isas());
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);

@@ -1,6 +1,6 @@
 #include "tests/kernels/kernel_fixture.h"
 
-static const size_t class_counts[] = {1, 2, 3, 10, 15, 16, 17, 33, 100, 257, 1000};
+static const size_t class_counts[] = {1, 2, 3, 10, 15, 16, 17, 33, 100, 257, 1000, 1025, 2500};
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define ROWS         9
 #define IGNORED      (-100)

@@ -136,24 +136,30 @@ END_TEST
 
 START_TEST(a_head_has_three_products)
 {
-    bench_t                       bench;
-    log_t                         log;
-    int32_t                       labels[2] = {1, 0};
-    ddp_loss_stats_t              stats;
-    ddp_head_cross_entropy_args_t head = {.x            = memory[0],
-                                          .w            = memory[1],
-                                          .rows         = 2,
-                                          .width        = 3,
-                                          .vocab        = 4,
-                                          .labels       = labels,
-                                          .ignore_index = -1,
-                                          .stats        = &stats,
-                                          .dx           = memory[2],
-                                          .dw           = memory[3]};
+    bench_t                        bench;
+    log_t                          log;
+    int32_t                        labels[2] = {1, 0};
+    ddp_loss_stats_t               stats;
+    ddp_head_cross_entropy_args_t  head   = {.head         = {.x     = memory[0],
+                                                              .w     = memory[1],
+                                                              .rows  = 2,
+                                                              .width = 3,
+                                                              .vocab = 4,
+                                                              .dx    = memory[2],
+                                                              .dw    = memory[3]},
+                                             .labels       = labels,
+                                             .ignore_index = -1,
+                                             .stats        = &stats};
+    const ddp_head_logits_args_t   logits = {.head = head.head, .logits = memory[4]};
+    const ddp_head_backward_args_t back   = {.head = head.head, .dlogits = memory[4]};
 
     open_watched(&bench, &log);
     ddp_assert_ok(ddp_op_head_cross_entropy(bench.stream, &head));
     expect(&log, 0, "head_cross_entropy", "2 x 3, 4 words", 3 * 2 * 24, 2 * 6 + 2 * 12);
+    ddp_assert_ok(ddp_op_head_logits(bench.stream, &logits));
+    expect(&log, 1, "head_logits", "2 x 3, 4 words", 2 * 24, 6 + 12 + 8);
+    ddp_assert_ok(ddp_op_head_backward(bench.stream, &back));
+    expect(&log, 2, "head_backward", "2 x 3, 4 words", 2 * 2 * 24, 2 * 6 + 2 * 12 + 8);
     bench_close(&bench);
 }
 END_TEST

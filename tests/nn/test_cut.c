@@ -1,10 +1,5 @@
 /* A network cut in two at a tensor: its second part runs on another tape, as that of another device would. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "nn/model.h"
-#include "tests/nn/nn_program.h"
-#include "tests/support/ddp_test.h"
+#include "tests/nn/nn_other.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define ROWS         6
@@ -78,59 +73,6 @@ static const struct cut {
 
 static float input[ROWS * 108];
 
-static float *copy_grads(const nn_world_t *world)
-{
-    const size_t bytes = ddp_params_total(world->params) * sizeof(float);
-    float       *copy  = malloc(bytes);
-
-    memcpy(copy, ddp_params_grad(world->params, ddp_params_count(world->params) - 1), bytes);
-    return copy;
-}
-
-static void spoil_grads(const nn_world_t *world)
-{
-    memset(ddp_params_grad(world->params, ddp_params_count(world->params) - 1), 0xff,
-           ddp_params_total(world->params) * sizeof(float));
-}
-
-static bool has_grads(const nn_world_t *world, const float *expected)
-{
-    const ddp_tensor_desc_t *descs = ddp_params_descs(world->params);
-
-    for (size_t i = 0; i < ddp_params_count(world->params); i++) { /* padding is nobody's */
-        if (memcmp(ddp_params_grad(world->params, i), expected + descs[i].offset,
-                   descs[i].count * sizeof(float)) != 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Another tape with a clone of the world's parameters, bound to the same memory. */
-typedef struct other {
-    ddp_params_t *params;
-    ddp_tape_t   *tape;
-} other_t;
-
-static void other_open(other_t *other, const nn_world_t *world)
-{
-    const size_t      last = ddp_params_count(world->params) - 1;
-    ddp_tape_params_t tape = DDP_TAPE_PARAMS_INIT;
-
-    ddp_assert_ok(ddp_params_clone(world->params, &other->params));
-    ddp_params_bind(other->params, ddp_params_value(world->params, last),
-                    ddp_params_grad(world->params, last));
-    tape.stream = world->stream;
-    tape.params = other->params;
-    ddp_assert_ok(ddp_tape_create(&tape, &other->tape));
-}
-
-static void other_close(other_t *other)
-{
-    ddp_tape_destroy(&other->tape);
-    ddp_params_destroy(&other->params);
-}
-
 /* ddp_block_fn_t: some steps of a program. */
 typedef struct part {
     const nn_program_t *program;
@@ -161,15 +103,15 @@ static float *grads_in_one_piece(const nn_program_t *program, nn_world_t *world)
 {
     ddp_tensor_t *values[NN_MAX_STEPS + 1];
 
-    spoil_grads(world);
+    nn_grads_spoil(world);
     ddp_assert_ok(ddp_tape_begin(world->tape, &training));
     (void)nn_program_forward(program, world, input, values);
     ddp_assert_ok(ddp_tape_backward(world->tape));
     nn_world_wait(world);
-    return copy_grads(world);
+    return nn_grads_copy(world);
 }
 
-static void run_cut(const nn_program_t *program, size_t at, nn_world_t *world, other_t *other)
+static void run_cut(const nn_program_t *program, size_t at, nn_world_t *world, nn_other_t *other)
 {
     const part_t      parts[2] = {{program, 0, at}, {program, at, program->n_steps}};
     ddp_tensor_t     *x        = NULL;
@@ -195,22 +137,22 @@ START_TEST(a_network_in_two_parts_has_the_gradients_of_one_piece_bit_for_bit)
     for (size_t i = 0; i < COUNT(cuts); i++) {
         const nn_program_t *program = &programs[cuts[i].program];
         nn_world_t          world;
-        other_t             other;
+        nn_other_t          other;
         float              *expected;
 
         start(program, &world, _i);
-        other_open(&other, &world);
+        nn_other_open(&other, &world);
         expected = grads_in_one_piece(program, &world);
         for (int recompute = 0; recompute < 2; recompute++) {
             ddp_tape_set_recompute(world.tape, recompute == 1);
             ddp_tape_set_recompute(other.tape, recompute == 1);
-            spoil_grads(&world);
+            nn_grads_spoil(&world);
             run_cut(program, cuts[i].at, &world, &other);
-            ck_assert_msg(has_grads(&world, expected), "program %zu, cut at %zu, recompute %d",
+            ck_assert_msg(nn_grads_equal(&world, expected), "program %zu, cut at %zu, recompute %d",
                           cuts[i].program, cuts[i].at, recompute);
         }
         free(expected);
-        other_close(&other);
+        nn_other_close(&other);
         nn_world_close(&world);
     }
 }
@@ -278,10 +220,10 @@ START_TEST(variables_and_outputs_that_do_not_fit_are_refused)
     ddp_tensor_t          *elsewhere = NULL;
     ddp_loss_stats_t      *stats     = NULL;
     nn_world_t             world;
-    other_t                other;
+    nn_other_t             other;
 
     start(program, &world, (int)ddp_isa_detect());
-    other_open(&other, &world);
+    nn_other_open(&other, &world);
     ddp_assert_fails(ddp_tape_variable(world.tape, input, 2, wrong, &values[0]), DDP_ERR_STATE,
                      "ddp_tape_begin() comes before any layer");
     ddp_assert_ok(ddp_tape_begin(world.tape, &evaluation));
@@ -320,7 +262,7 @@ START_TEST(variables_and_outputs_that_do_not_fit_are_refused)
     ddp_assert_ok(ddp_tape_backward(other.tape));
     ddp_assert_fails(ddp_tape_backward_from(other.tape, elsewhere, input), DDP_ERR_STATE,
                      "backward ran already");
-    other_close(&other);
+    nn_other_close(&other);
     nn_world_close(&world);
 }
 END_TEST
