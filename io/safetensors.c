@@ -15,6 +15,7 @@
 #include "io/weights_internal.h"
 
 #define MAX_HEADER     ((uint64_t)100 << 20) /* the package's own limit */
+#define MAX_VALUES     ((size_t)1 << 22)     /* of JSON: each takes about a hundred bytes of memory */
 #define MAX_WHOLE      9007199254740992.0    /* 2^53: JSON numbers are doubles here */
 #define MAX_SHAPE      8                     /* dimensions that are parsed at all */
 #define METADATA       "__metadata__"
@@ -159,6 +160,17 @@ out:
     return status;
 }
 
+/* Not many more values than there are of these. */
+static size_t count_values(const char *text, size_t length)
+{
+    size_t n = 1;
+
+    for (size_t i = 0; i < length; i++) {
+        n += text[i] == ',' || text[i] == ':' || text[i] == '[' || text[i] == '{';
+    }
+    return n;
+}
+
 /* Behind the object come blanks alone. Escaped zeros would cut names short. */
 static ddp_status_t parse(const ddp_weights_t *w, const char *text, size_t length, cJSON **json_p)
 {
@@ -168,6 +180,8 @@ static ddp_status_t parse(const ddp_weights_t *w, const char *text, size_t lengt
 
     DDP_REQUIRE(memchr(text, 0, length) == NULL && strstr(text, "\\u0000") == NULL, DDP_ERR_FORMAT,
                 "'%s': zeros in its header", w->path);
+    DDP_REQUIRE(count_values(text, length) <= MAX_VALUES, DDP_ERR_FORMAT,
+                "'%s': its header has more than %zu values", w->path, MAX_VALUES);
     json = cJSON_ParseWithLengthOpts(text, length + 1, &end, 0);
     DDP_REQUIRE(json != NULL, DDP_ERR_FORMAT, "'%s': its header is no JSON, from byte %td on", w->path,
                 end - text + 8);

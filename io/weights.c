@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "io/file_internal.h"
 #include "io/weights_internal.h"
 
@@ -70,15 +71,23 @@ static bool is_average(const char *name)
     return strcmp(last, "running_mean") == 0 || strcmp(last, "running_var") == 0;
 }
 
+/* A name is printed, and written into files of other kinds. */
 static ddp_status_t check_name(const ddp_weights_t *w, const char *name)
 {
-    ddp_status_t status = DDP_OK;
+    ddp_status_t         status = DDP_OK;
+    const unsigned char *text   = (const unsigned char *)name;
+    const size_t         n      = strlen(name);
+    size_t               length = 0;
 
-    DDP_REQUIRE(name[0] != '\0' && strlen(name) < DDP_WEIGHTS_NAME_SIZE, DDP_ERR_FORMAT,
+    DDP_REQUIRE(n > 0 && n < DDP_WEIGHTS_NAME_SIZE, DDP_ERR_FORMAT,
                 "'%s': tensor %zu: its name is empty or longer than %d bytes", w->path, w->n,
                 DDP_WEIGHTS_NAME_SIZE - 1);
-    for (const char *c = name; *c != '\0'; c++) {
-        DDP_REQUIRE((unsigned char)*c >= ' ' && *c != 127, DDP_ERR_FORMAT,
+    for (size_t i = 0; i < n; i += length) {
+        const bool is_c1 = text[i] == 0xc2 && text[i + 1] < 0xa0; /* U+0080 .. U+009F */
+
+        length = ddp_utf8_length(name + i, n - i);
+        DDP_REQUIRE(length > 0, DDP_ERR_FORMAT, "'%s': tensor %zu: its name is not UTF-8", w->path, w->n);
+        DDP_REQUIRE(text[i] >= ' ' && text[i] != 127 && !is_c1, DDP_ERR_FORMAT,
                     "'%s': tensor %zu: a control character in its name", w->path, w->n);
     }
 out:

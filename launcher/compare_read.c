@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "launcher/compare.h"
-#include "launcher/utf8.h"
 
 #define MOST_LIST 100000
 

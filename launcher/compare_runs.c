@@ -9,10 +9,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "launcher/child.h"
 #include "launcher/compare.h"
 #include "launcher/launch.h"
-#include "launcher/utf8.h"
 
 #define MAX_WORDS   (2 * DDP_OPTIONS_MAX_SETS + 64)
 #define WORD        128

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "launcher/compare.h"
-#include "launcher/utf8.h"
 
 bool ddp_compare_add(ddp_compare_series_t *series, double value)
 {

@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "launcher/compare.h"
-#include "launcher/utf8.h"
 
 #define UNEVEN 1.1 /* device 0 holds so much more than the others: worth a line */
 #define NAME   64

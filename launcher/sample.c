@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "launcher/run.h"
-#include "launcher/utf8.h"
 #include "nn/decode.h"
 #include "nn/sample.h"
 

@@ -1,10 +1,9 @@
 #include "launcher/svg.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
-
-#include "launcher/utf8.h"
 
 #define TEXT_SIZE 512
 

@@ -9,6 +9,7 @@
 #include "base/convert.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "tests/support/ddp_test.h"
 
 START_TEST(every_status_has_its_own_name_and_text)
@@ -176,6 +177,39 @@ START_TEST(log_levels_have_names)
 }
 END_TEST
 
+/* RFC 3629, section 4: the first and last characters of each length, and what is just beside them. */
+START_TEST(characters_of_utf8_have_a_length)
+{
+    static const struct {
+        const char *text;
+        size_t      length;
+    } cases[] = {{"a", 1},
+                 {"\177", 1},
+                 {"\302\200", 2},
+                 {"\337\277", 2},
+                 {"\340\240\200", 3},
+                 {"\355\237\277", 3},
+                 {"\357\277\277", 3},
+                 {"\360\220\200\200", 4},
+                 {"\364\217\277\277", 4},
+                 {"\200", 0},
+                 {"\301\277", 0},
+                 {"\302a", 0},
+                 {"\340\237\277", 0},
+                 {"\355\240\200", 0},
+                 {"\360\217\277\277", 0},
+                 {"\364\220\200\200", 0},
+                 {"\365\200\200\200", 0},
+                 {"\377", 0},
+                 {"\303", 0},
+                 {"\342\202", 0}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ck_assert_uint_eq(ddp_utf8_length(cases[i].text, strlen(cases[i].text)), cases[i].length);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("base");
@@ -191,6 +225,7 @@ int main(void)
     tcase_add_test(tcase, a_planted_fault_hits_its_point_and_rank_only);
     tcase_add_test(tcase, the_clock_does_not_go_back);
     tcase_add_test(tcase, log_levels_have_names);
+    tcase_add_test(tcase, characters_of_utf8_have_a_length);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
 }

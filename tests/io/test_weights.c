@@ -288,6 +288,19 @@ START_TEST(hostile_safetensors_headers_are_refused)
     refuse("{\"\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "empty");
     refuse("{\"a\\nb\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "control character");
     refuse("{\"a\\u0000\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "zeros");
+    refuse("{\"a\302\233b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+           "control character");
+    refuse("{\"a\303(\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "not UTF-8");
+    refuse("{\"a\303\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "not UTF-8");
+    refuse(TENSOR("[1]", "[18446744073709551612,18446744073709551616]"), 4, "whole numbers");
+    refuse(TENSOR("[1]", "[9007199254740988,9007199254740992]"), 4, "whole numbers");
+    refuse(TENSOR("[1]", "[0,9007199254740991]"), 4, "not within");
+    refuse("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "unknown dtype ''");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "no list 'shape'");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "no list 'data_offsets'");
+    refuse("{\"a\":{\"dtype\":\"I64\",\"shape\":[99],\"data_offsets\":[0,8]},"
+           "\"b\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[0,8]}}",
+           8, "'b' begins at byte 0 of the data, the one before it ends at 8"); /* integers are not read */
     refuse("{\"a\":3}", 0, "is no tensor");
     refuse("{}", 0, "no tensors");
     refuse("{} {}", 0, "more than one JSON object");
@@ -306,6 +319,30 @@ static void refuse_bytes(const char *name, const char *bytes, size_t n, const ch
     io_test_write(top, name, bytes, n);
     ddp_assert_fails(open_file(under(name), &w), DDP_ERR_FORMAT, text);
 }
+
+/* A header of five million values, and one of 101 MiB in a file that has them. */
+START_TEST(large_headers_are_refused_before_they_are_parsed)
+{
+    const size_t   n    = 5000000;
+    unsigned char *file = calloc(n + 8, 1);
+    ddp_weights_t *w    = NULL;
+
+    ck_assert_ptr_nonnull(file);
+    for (int i = 0; i < 3; i++) {
+        file[i] = (unsigned char)(n >> (8 * i));
+    }
+    memset(file + 8, ',', n);
+    memcpy(file + 8, "{\"a\":[0", 7);
+    io_test_write(top, "many.safetensors", file, n + 8);
+    ddp_assert_fails(open_file(under("many.safetensors"), &w), DDP_ERR_FORMAT,
+                     "its header has more than 4194304 values");
+    io_test_write(top, "long.safetensors", "\0\0\120\6\0\0\0\0{", 9);
+    ck_assert_int_eq(truncate(under("long.safetensors"), 200000000), 0);
+    ddp_assert_fails(open_file(under("long.safetensors"), &w), DDP_ERR_FORMAT,
+                     "a header of 105906176 bytes, in a file of 200000000 (at most 104857600)");
+    free(file);
+}
+END_TEST
 
 START_TEST(lengths_of_headers_are_checked_first)
 {
@@ -423,6 +460,7 @@ int main(void)
     suite_add_tcase(suite, good);
     tcase_add_checked_fixture(bad, setup, teardown);
     tcase_add_test(bad, hostile_safetensors_headers_are_refused);
+    tcase_add_test(bad, large_headers_are_refused_before_they_are_parsed);
     tcase_add_test(bad, lengths_of_headers_are_checked_first);
     tcase_add_test(bad, damaged_files_do_no_harm);
     tcase_add_test(bad, a_changed_number_of_an_npz_is_noticed);

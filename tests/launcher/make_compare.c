@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "launcher/compare.h"
-#include "launcher/utf8.h"
 
 #define STEPS 9
 #define MIB   1048576.0

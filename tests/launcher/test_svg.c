@@ -1,8 +1,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "launcher/svg.h"
-#include "launcher/utf8.h"
 #include "tests/support/ddp_test.h"
 
 static void assert_xml(const char *text, const char *wanted)
