@@ -57,7 +57,8 @@ typedef struct convert {
 static void say_help(FILE *out)
 {
     fputs("ddptrain convert makes token files, in llm.c's format, of a text; `data.kind: tokens` trains on "
-          "them; and it turns files of weights into one another: checkpoints, safetensors, npz and HDF5.\n"
+          "them. And it turns\n"
+          "files of weights into one another.\n"
           "\n"
           "  ddptrain convert book.txt book.bin --bpe gpt2 --val-fraction 0.1\n"
           "  ddptrain convert --decode book_val.bin book_val.txt --bpe gpt2\n"
@@ -66,13 +67,23 @@ static void say_help(FILE *out)
           "\n"
           "Usage: ddptrain convert IN OUT (--bpe DIR | --bytes) [option...]\n"
           "       ddptrain convert IN OUT.h5|.safetensors|.npz [--all] [--unverified]\n"
-          "\n",
+          "\n"
+          "Text and tokens; IN may be gzip, and larger than the memory:\n",
           out);
-    ddp_args_help(convert_table, N_CONVERT, out);
+    ddp_args_help(convert_table, CONVERT_ALL, out);
+    fputs(
+        "\n"
+        "Weights; IN is a checkpoint, safetensors, npz or any HDF5 file, which its content tells. Floats "
+        "become "
+        "float32;\n"
+        "other arrays are left out, and names lose the prefixes module. and _orig_mod.; an .h5 made of other "
+        "files is a\n"
+        "checkpoint for --init:\n",
+        out);
+    ddp_args_help(convert_table + CONVERT_ALL, N_CONVERT - CONVERT_ALL, out);
     fputs("\n"
-          "IN may be gzip. It is read in pieces and may be larger than the memory. OUT must not exist: "
-          "nothing is\n"
-          "written over, and no file has its name before all are whole.\n",
+          "OUT must not exist: nothing is written over, and no file has its name before all are whole.\n"
+          "Exit status: 0 done, 1 failed, 2 wrong usage.\n",
           out);
 }
 

@@ -36,7 +36,7 @@ static void say_help(FILE *out)
         "two.\n"
         "\n"
         "Usage: ddptrain inspect FILE [option...]\n"
-        "       ddptrain inspect FILE FILE\n"
+        "       ddptrain inspect FILE FILE [--unverified]\n"
         "\n",
         out);
     ddp_args_help(inspect_table, N_INSPECT, out);

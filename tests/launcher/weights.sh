@@ -1,6 +1,6 @@
 #!/bin/sh
 # ddptrain inspect, and ddptrain convert between files of weights, as a user starts them.
-# Usage: sh weights.sh CASE DDPTRAIN MPIRUN [mpirun option...]     CASE: kinds, names, foreign, mistakes, large; DDP_TEST_DATA: tests/data
+# Usage: sh weights.sh CASE DDPTRAIN MPIRUN [mpirun option...]     CASE: kinds, names, foreign, mistakes, documented, large; DDP_TEST_DATA: tests/data
 # shellcheck disable=SC2086,SC2154,SC2015 # lists of words; support.sh sets `mpirun`; fail() succeeds
 set -u
 
@@ -112,6 +112,28 @@ case_mistakes()
     tells 2 'start it without mpirun' $mpirun -np 2 "$program" inspect w.npz
     tells 0 'Usage: ddptrain inspect FILE' "$program" inspect --help
     [ ! -e a.npz ] && [ ! -e bad.npz ] && [ ! -e bad.npz.part ] || fail 'a file is left'
+}
+
+# Every convert and inspect that stands in README.md and docs/, in the order in which it stands there, of files of those names.
+case_documented()
+{
+    make_run
+    mkdir build gpt2
+    ln -s "$program" build/ddptrain
+    cp "$checkpoint" best.h5
+    cp "$DDP_TEST_DATA"/bpe/* "$weights/gpt2_model.safetensors" gpt2
+    mv gpt2/gpt2_model.safetensors gpt2/model.safetensors
+    seq 1 3000 >book.txt
+    cat "$here"/../../README.md "$here"/../../docs/*.md | grep -E '^build/ddptrain (convert|inspect) ' >lines
+    [ "$(wc -l <lines)" -ge 6 ] || fail 'where are the commands?'
+    while read -r line; do
+        sh -c "$line" >out 2>err </dev/null || { fail "$line"; cat err; }
+    done <lines
+    tells 0 'Usage: ddptrain convert IN OUT' "$program" convert --help
+    for option in $(grep -o -e ' --[a-z-]*' lines); do
+        { "$program" --help; "$program" convert --help; "$program" inspect --help; } >out
+        grep -q -e "^  $option " out || fail "$option is in no --help"
+    done
 }
 
 # An array of more than 4 GB, and one that begins behind them: 4.4 GB are written.
