@@ -1,9 +1,10 @@
 #include "launcher/svg.h"
-#include "base/utf8.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+
+#include "base/utf8.h"
 
 #define TEXT_SIZE 512
 
