@@ -357,8 +357,10 @@ ddp_status_t ddp_dp_step(ddp_dp_t *dp, const ddp_step_t *step, ddp_step_result_t
     atomic_store(&dp->is_working, true);
     status = run_step(dp, step, result_p);
     atomic_store(&dp->is_working, false);
-    dp->step += status == DDP_OK ? 1 : 0;
     dp->failed = status;
+    if (status == DDP_OK) { /* else somebody who hangs may still read it */
+        dp->step++;
+    }
 out:
     return status;
 }
