@@ -24,7 +24,7 @@ out:
 static ddp_status_t replicate(ddp_replica_t *replica)
 {
     const ddp_dp_t *dp     = replica->dp;
-    const size_t    bytes  = ddp_params_total(dp->params.params) * sizeof(float);
+    const size_t    bytes  = ddp_params_total(replica->params) * sizeof(float);
     ddp_status_t    status = DDP_OK;
     int64_t         start;
 

@@ -271,7 +271,9 @@ static ddp_status_t run_round(ddp_dp_t *dp)
         DDP_TRY(ddp_dp_on_output(dp, ddp_dp_loss_job));
     }
     DDP_TRY(ddp_dp_on_all(dp, first_backward_job, ddp_dp_backward_job));
-    DDP_TRY(reduce_all(dp));
+    if (dp->n_busy > 1) {
+        DDP_TRY(reduce_all(dp));
+    }
 out:
     return status;
 }
