@@ -19,7 +19,7 @@ void dp_job_draw(dp_job_t *job, uint64_t step)
             job->pictures[i * job->row + j] = (float)random[0] / 2147483648.0F - 1;
         }
         job->labels[i] = (int32_t)(random[1] % job->setup.model.classes);
-        if (job->spoils && i == 1) {
+        if (i + 1 == job->spoiled) {
             job->pictures[i * job->row] = NAN;
         }
         if (job->setup.ignore && random[2] % 5 == 0) {

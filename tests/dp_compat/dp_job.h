@@ -63,7 +63,7 @@ typedef struct dp_job {
     uint64_t    hangs;
     uint64_t    reshapes; /* its output is flattened */
     _Atomic int is_over;  /* lets those that hang go on */
-    bool        spoils;   /* a picture has a NaN */
+    size_t      spoiled;  /* this picture, from 1, has a NaN; 0: none */
     size_t      shift;    /* pictures begin here */
     bool        loss_has_weights;
     uint64_t    wanted_step; /* what micro-batches must say, where it is not 0 */

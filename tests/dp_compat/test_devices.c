@@ -274,11 +274,12 @@ int main(void)
     Suite *suite = suite_create("dp devices");
     TCase *tcase = tcase_create("devices");
 
+    tcase_add_test(tcase,
+                   the_threads_of_this_process_stay_where_they_are); /* before anybody could move them */
     tcase_add_test(tcase, ids_that_repeat_or_do_not_exist_are_refused);
     tcase_add_test(tcase, what_is_missing_is_named);
     tcase_add_test(tcase, an_empty_list_of_ids_is_refused);
     tcase_add_test(tcase, a_loss_outside_uses_no_parameters);
-    tcase_add_test(tcase, the_threads_of_this_process_stay_where_they_are);
     tcase_add_test(tcase, devices_that_differ_by_more_than_a_quarter_are_named);
     tcase_add_test(tcase, speed_is_the_frequency_of_the_core_shared_by_its_devices);
     tcase_add_loop_test(tcase, evaluation_is_the_same_on_any_number_of_devices, 1, 5);

@@ -281,7 +281,7 @@ START_TEST(a_loss_that_is_not_finite_ends_the_step_as_in_ddp)
     dp_job_t          job;
 
     dp_job_open(&job, &setup);
-    job.spoils = true;
+    job.spoiled = 1;
     ddp_assert_fails(dp_job_try_step(&job, 12, NULL, &result), DDP_ERR_NOT_FINITE,
                      "at step 1, first in micro-batch 0 of 4");
     dp_job_close(&job);
