@@ -91,7 +91,7 @@ out:
 }
 
 /* One slow or small device holds up the rest. */
-static void warn_unlike(const ddp_dp_t *dp)
+static void warn_of_devices(const ddp_dp_t *dp)
 {
     int    cores[DDP_DP_MAX_DEVICES];
     double memory[DDP_DP_MAX_DEVICES];
@@ -101,6 +101,12 @@ static void warn_unlike(const ddp_dp_t *dp)
     for (size_t k = 0; k < dp->n; k++) {
         memory[k] = (double)ddp_device_memory(dp->replica[k].device).cap;
         speed[k]  = n_cores > 0 ? ddp_dp_speed("", dp->ids, dp->n, k, cores, n_cores) : 0;
+    }
+    if (dp->n > dp->params.reducer.micro_batches) {
+        ddp_log(DDP_LOG_WARN,
+                "%zu devices for %zu micro-batches: the last %zu never get anything; a smaller "
+                "train.micro_batch gives each its part",
+                dp->n, dp->params.reducer.micro_batches, dp->n - dp->params.reducer.micro_batches);
     }
     ddp_dp_warn_unlike(dp->ids, memory, dp->n, "memory");
     ddp_dp_warn_unlike(dp->ids, speed, dp->n, n_cores < (int)dp->n ? "core time" : "speed");
@@ -250,7 +256,7 @@ ddp_status_t ddp_dp_create(const ddp_dp_params_t *params, ddp_dp_t **dp_p)
     DDP_TRY(make_first(dp));
     DDP_TRY(open_all(dp));
     DDP_TRY(ddp_dp_watcher_start(dp));
-    warn_unlike(dp);
+    warn_of_devices(dp);
     *dp_p = dp;
     dp    = NULL;
 out:

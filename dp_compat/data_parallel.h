@@ -18,9 +18,12 @@
  *     optimizer    on device 0
  *
  * Both ways differentiate the summed loss and divide once by the global weight, so a step gives the bits that
- * DDP with the same V gives, and that one device gives, for any number of devices. But for one thing:
- * running averages (batch normalisation) are those of the first micro-batch of each round, as only device 0's
- * buffers survive in torch.nn.DataParallel; with DDP they are the mean over all micro-batches.
+ * DDP with the same V gives, and that one device gives, for any number of devices. But for one thing, the
+ * running averages of batch normalisation. With DDP, and with one device, they take the mean over all
+ * micro-batches. With several devices only device 0's buffers survive, as in torch.nn.DataParallel: value =
+ * (1 - momentum) value + momentum (mean of the statistics of device 0's micro-batches), which are the first
+ * of each round; with as many devices as micro-batches that is the first micro-batch alone. A step that is
+ * skipped leaves them, and the reducer does not count their updates.
  *
  * On a CPU a device is virtual: one core (id modulo the cores this process may use), memory of its own that
  * is counted, and copies between devices that are counted as well. Thread: the one that created it, which
@@ -54,23 +57,25 @@ typedef struct ddp_dp_input {
     bool        is_target; /* only `loss` reads it: not scattered when the loss is on output_device */
 } ddp_dp_input_t;
 
-/** Say where the tensors of a micro-batch are. On the caller's thread, once for each micro-batch, in order.
+/** Say where the tensors of a micro-batch are. On the caller's thread, once for each micro-batch, in order;
+ * those of a round before its forward.
  * @param [out] inputs  [n_inputs] */
 typedef ddp_status_t ddp_dp_fetch_fn_t(void *ctx, const ddp_micro_t *micro, ddp_dp_input_t *inputs);
 
 /**
  * A replica's forward, on the thread of its device: several run at once, so it only reads what `ctx` has.
  * @param [in]  tape      of the replica, its parameters bound to the replica's
- * @param [in]  inputs    [n_inputs] on the device; NULL for targets that were not scattered
+ * @param [in]  inputs    [n_inputs] on the device; OUTSIDE: targets are NULL
  * @param [out] output_p  dimension 0 is micro->n; the same shape beyond it on all devices
  */
 typedef ddp_status_t ddp_dp_forward_fn_t(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro,
                                          const void *const *inputs, ddp_tensor_t **output_p);
 
 /**
- * The loss of one micro-batch's output, ended with a loss of nn/layers.h.
+ * The loss of one micro-batch's output, ended with a loss of nn/layers.h. OUTSIDE: on the thread of the
+ * output device, and it may use no parameters. INSIDE, and in evaluation: on that of the replica.
  * @param [in] output  OUTSIDE: its part of the gathered output; INSIDE: what forward gave
- * @param [in] inputs  [n_inputs] of this micro-batch
+ * @param [in] inputs  [n_inputs] of this micro-batch; OUTSIDE: all but targets are NULL
  */
 typedef ddp_status_t ddp_dp_loss_fn_t(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro,
                                       const void *const *inputs, ddp_tensor_t *output,
@@ -80,8 +85,9 @@ typedef ddp_status_t ddp_dp_loss_fn_t(void *ctx, ddp_tape_t *tape, const ddp_mic
  * Where the loss is taken, and what it is divided by.
  * OUTSIDE: on the gathered output, (1/N) sum_i l_i: the usual way. INSIDE: in the replica, so that only loss
  * sums are gathered; the same formula and bits. INSIDE_MEAN: a mean in each replica and the mean of those,
- * (1/K) sum_k (1/n_k) sum_i l_i, as people get who call .mean() on what a replica's loss returned: small
- * micro-batches count more.
+ * (1/V) sum_v (1/n_v) sum_i l_i, as people get who call .mean() on what a replica's loss returned: small
+ * micro-batches count more. n_v are weights; a micro-batch whose weights sum to 0 has no mean and is left
+ * out of V. Only with reduction EXACT.
  */
 typedef enum ddp_dp_loss {
     DDP_DP_LOSS_OUTSIDE     = 0,
@@ -101,7 +107,8 @@ typedef struct ddp_dp_params {
     ddp_dp_fetch_fn_t   *fetch;                    /* required */
     ddp_dp_forward_fn_t *forward;                  /* required */
     ddp_dp_loss_fn_t    *loss;                     /* required */
-    void (*set_tape)(void *ctx, ddp_tape_t *tape); /* precision and the like for each tape; or NULL */
+    void (*set_tape)(void *ctx, ddp_tape_t *tape); /* precision and the like for each tape, on the thread of
+                                                      its device, at create; or NULL */
     /* Device 0 hangs, so that no call can return: on a thread of this, with the line that says so; usually
        writes it and leaves the process. NULL: just that, with exit status 1. */
     void (*hung)(void *ctx, const char *line);
@@ -125,13 +132,15 @@ typedef struct ddp_dp_params {
  * Make devices, threads and replicas, and give device 0 its initial parameters. One device is a direct call:
  * nothing is replicated, scattered or gathered.
  *
- * Devices that differ by more than a quarter in memory or speed are a warning that names both.
+ * Devices that differ by more than a quarter in memory or speed are a warning that names both, and so are
+ * devices beyond micro_batches, which never get anything.
  * @return DDP_ERR_INVALID_ARG: an id twice, unknown (not 0 .. DDP_DP_MAX_DEVICES - 1), or none; an
  * output_device that is not among them. DDP_ERR_NO_MEMORY: device and what did not fit are named.
  * DDP_ERR_SYSTEM: a thread cannot start
  */
 DDP_API ddp_status_t ddp_dp_create(const ddp_dp_params_t *params, ddp_dp_t **dp_p) DDP_NODISCARD;
-/** A device that hangs is left behind with its memory. Accepts NULL. */
+/** A device that hangs is left behind with its thread and memory: then what `forward` reads must stay for the
+ * rest of the process. Accepts NULL. */
 DDP_API void ddp_dp_destroy(ddp_dp_t **dp_p);
 
 /**
@@ -146,9 +155,10 @@ DDP_API ddp_status_t ddp_dp_step(ddp_dp_t *dp, const ddp_step_t *step,
 DDP_API void ddp_dp_set_step(ddp_dp_t *dp, uint64_t step);
 
 /**
- * Forward and loss without gradient, on all devices: micro-batches 0 .. count-1 of fetch, each of its own
- * number of samples. After ddp_reducer_finish().
- * @param [in]  samples  [count]
+ * Forward and loss without gradient, on all devices in turn, the loss in the replicas: micro-batches 0 ..
+ * count-1 of fetch, each of its own number of samples; what fetch says stays valid for as many more calls as
+ * there are devices. After ddp_reducer_finish(). Errors as ddp_dp_step().
+ * @param [in]  samples  [count], > 0
  * @param [out] stats    [count]
  */
 DDP_API ddp_status_t ddp_dp_evaluate(ddp_dp_t *dp, ddp_dp_fetch_fn_t *fetch, void *fetch_ctx,
@@ -196,10 +206,13 @@ typedef struct ddp_dp_device_report {
     int64_t  busy_ns[DDP_DP_PHASES]; /* it worked, of the phase's time */
 } ddp_dp_device_report_t;
 
+/** A phase lasts from the end of the one before it until the last device is done with it, so that all
+ * together are the step. Updates run bucket by bucket, inside of the last backward or reduce; their time is
+ * taken out of there and put at the end, also in spans. */
 typedef struct ddp_dp_report {
     size_t  n_devices, rounds;
     int64_t step_ns;
-    int64_t phase_ns[DDP_DP_PHASES]; /* wall time; they do not overlap */
+    int64_t phase_ns[DDP_DP_PHASES];
 } ddp_dp_report_t;
 
 /** A piece of the last step's timeline. */

@@ -142,6 +142,29 @@ START_TEST(devices_that_differ_by_more_than_a_quarter_are_named)
 }
 END_TEST
 
+static void step_with_more_devices(void *ctx)
+{
+    dp_setup_t setup = DP_SETUP_INIT;
+    dp_job_t   job;
+
+    (void)ctx;
+    setup.devices               = 3;
+    setup.reducer.micro_batches = 2;
+    dp_job_open(&job, &setup);
+    (void)dp_job_step(&job, 12);
+    dp_job_close(&job);
+}
+
+START_TEST(devices_that_never_get_anything_are_counted)
+{
+    char text[1024];
+
+    dp_job_stderr(step_with_more_devices, NULL, text, sizeof(text));
+    ck_assert_msg(strstr(text, "3 devices for 2 micro-batches: the last 1 never get anything") != NULL, "%s",
+                  text);
+}
+END_TEST
+
 static void write_file(const char *path, const char *text)
 {
     FILE *file = fopen(path, "w");
@@ -281,6 +304,7 @@ int main(void)
     tcase_add_test(tcase, an_empty_list_of_ids_is_refused);
     tcase_add_test(tcase, a_loss_outside_uses_no_parameters);
     tcase_add_test(tcase, devices_that_differ_by_more_than_a_quarter_are_named);
+    tcase_add_test(tcase, devices_that_never_get_anything_are_counted);
     tcase_add_test(tcase, speed_is_the_frequency_of_the_core_shared_by_its_devices);
     tcase_add_loop_test(tcase, evaluation_is_the_same_on_any_number_of_devices, 1, 5);
     tcase_add_test(tcase, an_evaluated_chunk_is_the_sum_of_its_samples);
