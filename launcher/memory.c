@@ -83,6 +83,9 @@ static ddp_status_t plan_tape(const ddp_run_t *run, ddp_run_memory_t *memory)
     memory->tape    = ddp_tape_memory(tape);
     memory->kernels = ddp_kernel_scratch_bytes(device, run->data.context > 0 ? run->config.model.vocab : 0);
 out:
+    if (samples != NULL) {
+        numbers->release(numbers->ctx, samples);
+    }
     ddp_tape_destroy(&loss);
     ddp_tape_destroy(&tape);
     ddp_model_destroy(&model);
