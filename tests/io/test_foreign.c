@@ -174,8 +174,8 @@ static void misbehave(const char *fault, int timeout_s, const char *text)
 
 START_TEST(a_reader_that_dies_is_told)
 {
-    misbehave("foreign_dies:0", 20, "damaged or hostile: the process that parsed it was ended by signal 11");
-    misbehave("foreign_eats:0", 20, "damaged or hostile: the process that parsed it");
+    misbehave("foreign_dies:0", 100, "damaged or hostile: the process that parsed it was ended by signal 11");
+    misbehave("foreign_eats:0", 100, "damaged or hostile: the process that parsed it");
 }
 END_TEST
 
