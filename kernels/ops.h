@@ -38,8 +38,8 @@ typedef enum ddp_act {
  */
 typedef enum ddp_precision { DDP_PRECISION_FLOAT32 = 0, DDP_PRECISION_BF16 = 1 } ddp_precision_t;
 
-/** C = act(alpha * op(A) op(B) + beta * C + bias). op(A) is [m, k], op(B) [k, n], C [m, n]. At most one of A,
- * B is transposed. */
+/** C = act(alpha * op(A) op(B) + beta * C + bias + add). op(A) is [m, k], op(B) [k, n], C [m, n]. At most one
+ * of A, B is transposed. */
 typedef struct ddp_gemm_args {
     bool         transpose_a; /* A is stored [k, m] */
     bool         transpose_b; /* B is stored [n, k] */
@@ -52,6 +52,7 @@ typedef struct ddp_gemm_args {
     float       *c;
     size_t       ldc;
     const float *bias;           /* [n], added to every row; or NULL */
+    const float *add;            /* [m, ldc], not C; or NULL */
     ddp_act_t    act;            /* applied last */
     float       *pre_activation; /* [m, ldc], what act was applied to; or NULL */
 

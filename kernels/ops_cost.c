@@ -75,7 +75,8 @@ DDP_COST(gemm, ddp_gemm_args_t, a)
     snprintf(cost->shape, sizeof(cost->shape), "%zu x %zu x %zu %c%c%s", a->m, a->n, a->k,
              a->transpose_a ? 'T' : 'N', a->transpose_b ? 'T' : 'N', precision_text(a->precision));
     set(cost, 2 * m * n * k,
-        m * k + k * n + m * n * (times(a->c, a->beta != 0.0F) + times(a->pre_activation, false)));
+        m * k + k * n +
+            m * n * (times(a->c, a->beta != 0.0F) + times(a->pre_activation, false) + times(a->add, false)));
 }
 
 DDP_COST(bias_grad, ddp_bias_grad_args_t, a)

@@ -23,6 +23,9 @@ DDP_API ddp_status_t ddp_nn_linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t wei
 /** The same for a weight stored [in, out], as GPT-2's are (Conv1D of Hugging Face). */
 DDP_API ddp_status_t ddp_nn_linear_in_out(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
                                           ddp_act_t act, ddp_tensor_t **y_p) DDP_NODISCARD;
+/** y = residual + x W + b of the same: one pass less than ddp_nn_add() of both, with the same bits. */
+DDP_API ddp_status_t ddp_nn_linear_add(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
+                                       ddp_tensor_t *residual, ddp_tensor_t **y_p) DDP_NODISCARD;
 /** Images NHWC; W [out_c, in_c, k_h, k_w]; act NONE or RELU. ddp_tape_set_conv() says how it is computed. */
 DDP_API ddp_status_t ddp_nn_conv2d(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
                                    size_t stride, size_t pad, ddp_act_t act,

@@ -8,6 +8,7 @@
 typedef struct linear_node {
     ddp_node_t    head;
     ddp_tensor_t *x;
+    ddp_tensor_t *residual; /* or NULL */
     size_t        rows, in, out;
     bool          in_out; /* the weight is [in, out] */
     ddp_act_t     act;
@@ -100,6 +101,9 @@ static ddp_status_t linear_backward(ddp_tape_t *tape, ddp_node_t *head)
         DDP_TRY(linear_input_grad(tape, node));
     }
     DDP_TRY(linear_param_grads(tape, node));
+    if (node->residual != NULL) { /* last: it may keep the memory of y's gradient and add to it */
+        DDP_TRY(ddp_tape_give_grad(tape, node->residual, head->y->grad, true));
+    }
 out:
     return status;
 }
@@ -129,6 +133,21 @@ out:
     return status;
 }
 
+static ddp_status_t check_residual(const ddp_tensor_t *x, size_t out_width, const ddp_tensor_t *residual)
+{
+    ddp_status_t status = DDP_OK;
+    char         x_text[DDP_SHAPE_TEXT_SIZE];
+    char         r_text[DDP_SHAPE_TEXT_SIZE];
+
+    DDP_REQUIRE(residual == NULL || (ddp_tensor_rows(residual) == ddp_tensor_rows(x) &&
+                                     ddp_tensor_width(residual) == out_width),
+                DDP_ERR_INVALID_ARG, "linear: residual %s does not fit an input of %s and %zu columns",
+                ddp_shape_text(residual->ndim, residual->shape, r_text),
+                ddp_shape_text(x->ndim, x->shape, x_text), out_width);
+out:
+    return status;
+}
+
 /** y and, in training, what backward needs of a GELU. */
 static ddp_status_t linear_outputs(ddp_tape_t *tape, const ddp_tensor_t *x, size_t out, ddp_act_t act,
                                    bool needs_grad, ddp_tensor_t **y_p, float **pre_activation_p)
@@ -149,7 +168,7 @@ out:
 }
 
 static ddp_status_t linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias, ddp_act_t act,
-                           bool in_out, ddp_tensor_t **y_p)
+                           bool in_out, ddp_tensor_t *residual, ddp_tensor_t **y_p)
 {
     ddp_status_t    status = DDP_OK;
     ddp_tensor_t   *y      = NULL;
@@ -165,8 +184,11 @@ static ddp_status_t linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, siz
                               .precision   = tape->precision};
 
     DDP_TRY(check_linear(tape, x, weight, bias, in_out, &out));
-    DDP_TRY(linear_outputs(tape, x, out, act, ddp_tape_needs_grad(tape, x, weight, bias), &y,
-                           &gemm.pre_activation));
+    DDP_TRY(check_residual(x, out, residual));
+    DDP_TRY(linear_outputs(tape, x, out, act,
+                           ddp_tape_needs_grad(tape, x, weight, bias) ||
+                               (residual != NULL && residual->needs_grad),
+                           &y, &gemm.pre_activation));
     gemm.n    = out;
     gemm.k    = ddp_tensor_width(x);
     gemm.lda  = gemm.k;
@@ -174,12 +196,14 @@ static ddp_status_t linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, siz
     gemm.ldb  = in_out ? out : gemm.k;
     gemm.c    = y->data;
     gemm.ldc  = out;
+    gemm.add  = residual != NULL ? residual->data : NULL;
     gemm.bias = bias == DDP_NO_PARAM ? NULL : ddp_params_value(tape->params, bias);
     DDP_TRY(ddp_op_gemm(tape->stream, &gemm));
     DDP_TRY(ddp_tape_record(tape, linear_backward, sizeof(*node), y, weight, bias, &head));
     if (head != NULL) {
         node            = (linear_node_t *)head;
         node->x         = x;
+        node->residual  = residual;
         node->rows      = rows;
         node->in        = gemm.k;
         node->out       = out;
@@ -196,11 +220,17 @@ out:
 ddp_status_t ddp_nn_linear(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias, ddp_act_t act,
                            ddp_tensor_t **y_p)
 {
-    return linear(tape, x, weight, bias, act, false, y_p);
+    return linear(tape, x, weight, bias, act, false, NULL, y_p);
 }
 
 ddp_status_t ddp_nn_linear_in_out(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
                                   ddp_act_t act, ddp_tensor_t **y_p)
 {
-    return linear(tape, x, weight, bias, act, true, y_p);
+    return linear(tape, x, weight, bias, act, true, NULL, y_p);
+}
+
+ddp_status_t ddp_nn_linear_add(ddp_tape_t *tape, ddp_tensor_t *x, size_t weight, size_t bias,
+                               ddp_tensor_t *residual, ddp_tensor_t **y_p)
+{
+    return linear(tape, x, weight, bias, DDP_ACT_NONE, true, residual, y_p);
 }

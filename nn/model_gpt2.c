@@ -162,6 +162,9 @@ static ddp_status_t add_projection(const ddp_model_t *model, ddp_tape_t *tape, d
 {
     ddp_status_t status = DDP_OK;
 
+    if (model->config.dropout == 0.0F) {
+        return ddp_nn_linear_add(tape, y, proj.weight, proj.bias, x, x_p);
+    }
     DDP_TRY(ddp_nn_linear_in_out(tape, y, proj.weight, proj.bias, DDP_ACT_NONE, &y));
     DDP_TRY(ddp_nn_dropout(tape, y, model->config.dropout, &y));
     DDP_TRY(ddp_nn_add(tape, x, y, x_p));

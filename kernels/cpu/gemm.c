@@ -134,6 +134,9 @@ static void run_columns(const block_t *block, size_t j0, const float *b, size_t 
 
         tile.a = block->a + p * panel;
         tile.c = args->c + at;
+        if (block->last && args->add != NULL) {
+            tile.add = args->add + at;
+        }
         if (block->last && args->pre_activation != NULL) {
             tile.pre = args->pre_activation + at;
         }

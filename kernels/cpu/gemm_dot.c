@@ -160,6 +160,9 @@ static void finish(const ddp_gemm_args_t *args, size_t m0, size_t rows, size_t n
             if (args->bias != NULL) {
                 x += args->bias[n0 + j];
             }
+            if (args->add != NULL) {
+                x += args->add[at];
+            }
             if (args->pre_activation != NULL) {
                 args->pre_activation[at] = x;
             }

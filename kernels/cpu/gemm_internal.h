@@ -39,7 +39,7 @@
 /* Floats of B that stay packed over all of k, a share of the L3 cache; at least 256 columns of them. */
 #define GEMM_B_KEPT ((size_t)1 << 21)
 
-/** c[rows, columns] = alpha * a b + beta * c + bias, and relu of that. */
+/** c[rows, columns] = alpha * a b + beta * c + bias + add, and relu of that. */
 typedef struct ddp_gemm_tile {
     const float *a; /* packed panel */
     const float *b; /* rows of `columns` floats, padded to whole vectors unless b_pitch says otherwise */
@@ -50,6 +50,7 @@ typedef struct ddp_gemm_tile {
     size_t       ldc;
     float        alpha, beta; /* beta 0: c is not read */
     const float *bias;        /* [columns] or NULL */
+    const float *add;         /* as c, or NULL */
     float       *pre;         /* as c, before relu; or NULL */
     bool         relu;
 } ddp_gemm_tile_t;

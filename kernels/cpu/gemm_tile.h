@@ -28,6 +28,11 @@ DDP_INLINE void finish_row(const ddp_gemm_tile_t *t, const vf_t *sum, const vf_t
         if (t->bias != NULL) {
             x += bias[j];
         }
+        if (t->add != NULL) {
+            const float *add = t->add + row * t->ldc + j * VL;
+
+            x += masked ? vload_masked(add, mask) : vload(add);
+        }
         if (t->pre != NULL) {
             float *pre = t->pre + row * t->ldc + j * VL;
 
@@ -66,6 +71,10 @@ DDP_INLINE void tile_run(const int rows, const int vectors, const bool transpose
         if (t->depth >= GEMM_DEEP) {
             __builtin_prefetch(t->c + (size_t)i * t->ldc, 1);
             __builtin_prefetch(t->c + (size_t)i * t->ldc + t->columns - 1, 1);
+            if (t->add != NULL) {
+                __builtin_prefetch(t->add + (size_t)i * t->ldc, 0);
+                __builtin_prefetch(t->add + (size_t)i * t->ldc + t->columns - 1, 0);
+            }
             if (t->pre != NULL) {
                 __builtin_prefetch(t->pre + (size_t)i * t->ldc, 1);
                 __builtin_prefetch(t->pre + (size_t)i * t->ldc + t->columns - 1, 1);
@@ -125,7 +134,8 @@ DDP_INLINE void tile_run(const int rows, const int vectors, const bool transpose
         }
     }
     /* Nothing but stores where that is all: the usual case of short products. */
-    if (whole && t->bias == NULL && t->beta == 0.0F && t->alpha == 1.0F && t->pre == NULL && !t->relu) {
+    if (whole && t->bias == NULL && t->beta == 0.0F && t->alpha == 1.0F && t->add == NULL && t->pre == NULL &&
+        !t->relu) {
         DDP_UNROLL
         for (int i = 0; i < rows; i++) {
             DDP_UNROLL

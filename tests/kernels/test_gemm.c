@@ -48,6 +48,9 @@ static void product_open(product_t *p, ddp_gemm_args_t args, size_t extra, size_
     if (args.bias != NULL) {
         p->args.bias = p->bias;
     }
+    if (args.add != NULL) {
+        p->args.add = p->c_before;
+    }
     if (args.pre_activation != NULL) {
         p->args.pre_activation = p->pre;
     }
@@ -93,6 +96,9 @@ static double element(const product_t *p, size_t i, size_t j, double *magnitude)
     sum *= (double)g->alpha;
     if (g->beta != 0.0F) {
         sum += (double)g->beta * (double)p->c_before[i * g->ldc + j];
+    }
+    if (g->add != NULL) {
+        sum += (double)p->c_before[i * g->ldc + j];
     }
     return sum + (g->bias != NULL ? (double)p->bias[j] : 0.0);
 }
@@ -240,6 +246,7 @@ START_TEST(epilogue_adds_the_bias_applies_the_activation_and_keeps_what_it_was_a
         args.bias           = c / 12 % 2 ? &present : NULL;
         args.pre_activation = c / 24 % 2 ? &other : NULL;
         args.beta           = c % 5 == 0 ? 2.0F : 0.0F;
+        args.add            = c % 7 < 3 ? &present : NULL;
         check_product(&bench, args, (size_t)(c % 3), (size_t)(c % 2));
     }
     bench_close(&bench);

@@ -279,6 +279,69 @@ START_TEST(in_bf16_gpt2_is_nearer_to_float64_than_pytorch_is)
 }
 END_TEST
 
+/* y = r + x W + b in one layer or in two; x and r are embeddings, so that both get a gradient. The gradients,
+ * behind them y. */
+static float *residual_step(int isa, bool is_one, size_t *count_p)
+{
+    static const ddp_init_t init           = {.kind = DDP_INIT_UNIFORM, .fan_in = 3};
+    static const int32_t    tokens[]       = {2, 0, 1, 1};
+    static const size_t     shape[][2]     = {{3, 19}, {3, 21}, {19, 21}, {21, 0}};
+    static const float      target[4 * 21] = {1.0F};
+    const ddp_tape_begin_t  begin          = {.training = true};
+    nn_world_t              world;
+    ddp_tensor_t           *x = NULL, *r = NULL, *y = NULL;
+    ddp_loss_stats_t       *stats = NULL;
+    float                  *result;
+    size_t                  i;
+
+    nn_world_open(&world, (ddp_isa_t)isa);
+    for (size_t p = 0; p < 4; p++) {
+        char name[2] = {(char)('a' + p), 0};
+
+        ck_assert_int_eq(ddp_params_add(world.params, name, p < 3 ? 2 : 1, shape[p], init, &i), DDP_OK);
+    }
+    ck_assert_int_eq(ddp_params_finish(world.params), DDP_OK);
+    nn_world_start(&world, 5);
+    ddp_assert_ok(ddp_tape_begin(world.tape, &begin));
+    ddp_assert_ok(ddp_nn_embedding(world.tape, tokens, 2, 2, 0, DDP_NO_PARAM, &x));
+    ddp_assert_ok(ddp_nn_embedding(world.tape, tokens, 2, 2, 1, DDP_NO_PARAM, &r));
+    ddp_assert_fails(ddp_nn_linear_add(world.tape, x, 2, 3, x, &y), DDP_ERR_INVALID_ARG,
+                     "residual [2, 2, 19]");
+    if (is_one) {
+        ddp_assert_ok(ddp_nn_linear_add(world.tape, x, 2, 3, r, &y));
+    } else {
+        ddp_assert_ok(ddp_nn_linear_in_out(world.tape, x, 2, 3, DDP_ACT_NONE, &y));
+        ddp_assert_ok(ddp_nn_add(world.tape, r, y, &y));
+    }
+    ddp_assert_ok(ddp_nn_mse(world.tape, y, target, NULL, &stats));
+    nn_world_wait(&world);
+    *count_p = ddp_params_total(world.params) + y->count;
+    result   = malloc(*count_p * sizeof(float));
+    memcpy(result + ddp_params_total(world.params), y->data, y->count * sizeof(float));
+    ddp_assert_ok(ddp_tape_backward(world.tape));
+    nn_world_wait(&world);
+    memset(result, 0, ddp_params_total(world.params) * sizeof(float));
+    for (size_t p = 0; p < 4; p++) {
+        const ddp_tensor_desc_t *desc = &ddp_params_descs(world.params)[p];
+
+        memcpy(result + desc->offset, ddp_params_grad(world.params, p), desc->count * sizeof(float));
+    }
+    nn_world_close(&world);
+    return result;
+}
+
+START_TEST(a_projection_onto_a_residual_has_the_bits_of_projection_and_addition)
+{
+    size_t count = 0;
+    float *one   = residual_step(_i, true, &count);
+    float *two   = residual_step(_i, false, &count);
+
+    ck_assert_mem_eq(one, two, count * sizeof(float));
+    free(one);
+    free(two);
+}
+END_TEST
+
 static ddp_status_t note(void *ctx, size_t index)
 {
     size_t *order = ctx;
@@ -405,6 +468,8 @@ int main(void)
     tcase_add_unchecked_fixture(tcase, read_file, nn_values_close);
     tcase_add_loop_test(tcase, ten_steps_of_gpt2_stay_near_pytorch, 0, nn_isas());
     tcase_add_loop_test(tcase, in_bf16_gpt2_is_nearer_to_float64_than_pytorch_is, 0, nn_isas());
+    tcase_add_loop_test(tcase, a_projection_onto_a_residual_has_the_bits_of_projection_and_addition, 0,
+                        nn_isas());
     tcase_add_test(tcase, parameters_are_ready_in_the_reverse_order_of_registration);
     tcase_add_test(tcase, initial_values_are_those_of_the_paper);
     tcase_add_test(tcase, presets_have_the_known_numbers_of_parameters);
