@@ -9,6 +9,8 @@
 #include "launcher/cores.h"
 #include "launcher/data_parallel.h"
 
+#define MOST_LOADERS ((size_t)4) /* threads of train.mode dp */
+
 static ddp_status_t create_device(ddp_run_t *run)
 {
     ddp_status_t        status = DDP_OK;
@@ -61,6 +63,9 @@ ddp_loader_params_t ddp_run_loader_params(const ddp_run_t *run)
     params.micro_batches = ddp_config_micro_batches(&run->config);
     ddp_partition(params.micro_batches, (size_t)ddp_comm_size(run->comm), (size_t)ddp_comm_rank(run->comm),
                   &params.first_micro, &params.micro_count);
+    if (run->devices.n > 0) { /* with augmentation one thread is enough for a few devices only */
+        params.threads = run->devices.n < MOST_LOADERS ? run->devices.n : MOST_LOADERS;
+    }
     params.first_step = run->checkpoints.first_step;
     params.end_step   = run->total_steps;
     /* a step holds its micro-batches to its end, because backward reads them */
