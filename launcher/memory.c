@@ -256,7 +256,23 @@ static void find_changes(ddp_run_t *run, char *text, size_t size)
         used = add_change(text, size, used, &change[3]);
     }
     if (used == 0) {
-        snprintf(text, size, "; use a smaller model, or more machines with fewer ranks on each");
+        snprintf(text, size, "; use a smaller model, or %s",
+                 run->devices.n > 0 ? "fewer devices" : "more machines with fewer ranks on each");
+    }
+}
+
+/* Of what a machine needs. */
+static void describe_parts(const ddp_run_t *run, char *text, size_t size)
+{
+    const ddp_run_memory_t *memory = &run->memory;
+    const int               local  = ddp_comm_local_size(run->comm);
+
+    if (run->devices.n > 0) {
+        snprintf(text, size, "%.0f on its %zu device%s together", (double)memory->devices / MIB,
+                 run->devices.n, run->devices.n > 1 ? "s" : "");
+    } else {
+        snprintf(text, size, "%.0f for its %d rank%s together, %.0f for each", (double)memory->shared / MIB,
+                 local, local > 1 ? "s" : "", (double)memory->own / MIB);
     }
 }
 
@@ -265,18 +281,16 @@ ddp_status_t ddp_memory_check(ddp_run_t *run)
     ddp_status_t            status = DDP_OK;
     const ddp_run_memory_t *memory = &run->memory;
     const uint64_t          space  = ddp_memory_address_space("");
-    const int               local  = ddp_comm_local_size(run->comm);
     char                    text[256];
+    char                    parts[96];
 
     if (ddp_comm_local_rank(run->comm) == 0) { /* its part is the largest of the machine */
         if (memory->machine > memory->available) {
             find_changes(run, text, sizeof(text));
-            status = ddp_fail(
-                DDP_ERR_NO_MEMORY,
-                "memory: the run needs %.0f MiB on this machine (%.0f for its %d rank%s together, "
-                "%.0f for each), %.0f MiB are free%s",
-                (double)memory->machine / MIB, (double)memory->shared / MIB, local, local > 1 ? "s" : "",
-                (double)memory->own / MIB, (double)memory->available / MIB, text);
+            describe_parts(run, parts, sizeof(parts));
+            status = ddp_fail(DDP_ERR_NO_MEMORY,
+                              "memory: the run needs %.0f MiB on this machine (%s), %.0f MiB are free%s",
+                              (double)memory->machine / MIB, parts, (double)memory->available / MIB, text);
         } else if (space_of(memory) > space) {
             find_changes(run, text, sizeof(text));
             status = ddp_fail(DDP_ERR_NO_MEMORY,

@@ -202,6 +202,18 @@ out:
     return status;
 }
 
+/* What else there is works with ranks. */
+static void choose_mode(ddp_run_t *run)
+{
+    if (run->config.train.mode == DDP_MODE_DP && strcmp(run->options->command, "train") != 0) {
+        run->config.train.mode = DDP_MODE_DDP;
+        if (ddp_comm_rank(run->comm) == 0) {
+            ddp_log(DDP_LOG_INFO, "train.mode dp is for ddptrain train: %s works with ranks",
+                    run->options->command);
+        }
+    }
+}
+
 ddp_status_t ddp_run_join(ddp_run_t *run, ddp_status_t early)
 {
     ddp_status_t status = DDP_OK;
@@ -212,9 +224,7 @@ ddp_status_t ddp_run_join(ddp_run_t *run, ddp_status_t early)
     early = early != DDP_OK ? ddp_fail(early, "%s", early_line)
                             : ddp_launch_check(&run->launch, ddp_comm_size(run->comm));
     DDP_TRY(ddp_comm_agree(run->comm, early));
-    if (strcmp(run->options->command, "train") != 0) {
-        run->config.train.mode = DDP_MODE_DDP; /* what else there is works with ranks */
-    }
+    choose_mode(run);
     run->is_data_chosen = run->config.data.kind == DDP_CONFIG_DATA_AUTO;
     DDP_TRY(ddp_comm_agree(run->comm,
                            ddp_config_resolve(&run->config, ddp_dataset_fashion_mnist_exists(NULL) != 0)));

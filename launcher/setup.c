@@ -101,6 +101,17 @@ out:
     return status;
 }
 
+static void say_shared_cores(const ddp_run_t *run)
+{
+    const int cores = run->devices.n > 1 ? ddp_cores_available() : 0;
+
+    if (run->devices.n > (size_t)cores && cores > 0) {
+        ddp_log(DDP_LOG_INFO, "%zu devices share %d core%s%s", run->devices.n, cores, cores > 1 ? "s" : "",
+                run->launch.is_managed ? ", which is what mpirun leaves to a rank: run it without mpirun"
+                                       : "");
+    }
+}
+
 static void say_idle_cores(const ddp_run_t *run)
 {
     int    cores;
@@ -164,6 +175,7 @@ static void say_start(const ddp_run_t *run)
     }
     ddp_log(DDP_LOG_INFO, "folder %s", run->folder);
     say_idle_cores(run);
+    say_shared_cores(run);
 }
 
 ddp_status_t ddp_run_build(ddp_run_t *run)
