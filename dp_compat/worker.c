@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "dp_compat/dp_internal.h"
 
-#define SPIN_NS       INT64_C(40000) /* a wake-up costs about as much */
-#define SPINS         64             /* between two looks at the clock */
+#define SPIN_NS       INT64_C(100000) /* to be woken costs some 50 us */
+#define SPINS         64              /* between two looks at the clock */
 #define LEAST_SLICE   DDP_NS_PER_MS
 #define LARGEST_SLICE (100 * DDP_NS_PER_MS)
 #define NAMED_AT_MOST 6
