@@ -327,7 +327,7 @@ START_TEST(damaged_files_do_no_harm)
     ck_assert_ptr_nonnull(file);
     n = fread(bytes, 1, sizeof(bytes), file);
     (void)fclose(file);
-    for (size_t at = 0; at < n; at += 389) {
+    for (size_t at = 0; at < n; at += 977) {
         ddp_weights_t *w = NULL;
 
         bytes[at] ^= 0x5A;
