@@ -1,5 +1,6 @@
 /* One micro-batch on one device: the jobs of a round. */
 #include <string.h>
+#include <time.h>
 
 #include "base/convert.h"
 #include "base/fault.h"
