@@ -32,7 +32,7 @@ until_event()
     tries=0
     until grep -q "$1" $name/metrics.jsonl 2>/dev/null; do
         tries=$((tries + 1))
-        if [ $tries -gt 1500 ] || ! kill -0 $job 2>/dev/null; then
+        if [ $tries -gt 1500 ] || ! is_running $job; then
             fail "there was no $1"
             cat err
             return
@@ -149,7 +149,7 @@ evaluation()
     until_event '"event":"step","step":5,'
     kill -TERM $job
     sleep 1.2
-    kill -0 $job 2>/dev/null || fail 'the first SIGTERM ended it'
+    is_running $job || fail 'the first SIGTERM ended it'
     begun=$(date +%s)
     kill -TERM $job
     wait $job 2>/dev/null

@@ -17,6 +17,12 @@ fail()
     failed=1
 }
 
+# is_running PID: and no zombie that only waits to be asked for
+is_running()
+{
+    grep -q '^State:[[:space:]]*[^Z[:space:]]' "/proc/$1/status" 2>/dev/null
+}
+
 # run STATUS COMMAND...: stdout into out, stderr into err; the exit status must be STATUS.
 run()
 {
