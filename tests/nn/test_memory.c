@@ -398,8 +398,9 @@ static ddp_status_t train_below(size_t cap, ddp_device_memory_t *held_p)
     ddp_model_t         *model  = NULL;
     ddp_loss_stats_t    *stats  = NULL;
     ddp_status_t         status = DDP_OK;
-    nn_world_t           world  = {NULL};
+    nn_world_t           world;
 
+    memset(&world, 0, sizeof(world));
     device.isa          = ddp_isa_detect();
     device.name         = "device 3";
     device.memory_bytes = cap;
