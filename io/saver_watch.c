@@ -110,9 +110,11 @@ void ddp_saver_describe(const ddp_saver_t *saver, uint64_t number, int64_t silen
         snprintf(whose, sizeof(whose), " of rank %d", rank);
     }
     if (saver->shared->bytes > 0) {
-        snprintf(much, sizeof(much), ", %.*f of %.*f MB written", saver->shared->bytes < 1e7 ? 3 : 0,
-                 (double)written / MEGABYTE, saver->shared->bytes < 1e7 ? 3 : 0,
-                 (double)saver->shared->bytes / MEGABYTE);
+        const double all    = (double)saver->shared->bytes / MEGABYTE;
+        const int    digits = all < 10 ? 3 : 0;
+
+        snprintf(much, sizeof(much), ", %.*f of %.*f MB written", digits, (double)written / MEGABYTE, digits,
+                 all);
     }
     snprintf(text, DDP_ERROR_LINE_SIZE, "%s on %s: no progress for %.3g s, in %s%s%s", saver->shared->what,
              saver->host, (double)silence_ns / SECOND_NS, stages[atomic_load(&saver->writers[rank].stage)],
