@@ -8,7 +8,8 @@
 #include "base/utf8.h"
 #include "launcher/compare.h"
 
-#define UNEVEN 1.1 /* device 0 holds so much more than the others: worth a line */
+#define UNEVEN 1.15 /* device 0 holds so much more than the others: worth a line */
+#define NOISY  0.25 /* a spread of so much of the median */
 #define NAME   64
 
 typedef enum winner { NOBODY, SAME, DP, DDP, DP_ALONE, DDP_ALONE } winner_t;
@@ -196,6 +197,28 @@ static void say_weights(ddp_compare_t *compare)
             : "");
 }
 
+/* Where steps of the same run take very different times, something else is at work. */
+static void say_noise(ddp_compare_t *compare)
+{
+    const size_t n     = ddp_compare_roomy(compare);
+    const size_t most  = n > 0 ? compare->options.counts[n - 1] : 1;
+    double       worst = 0;
+
+    for (size_t i = 0; i < compare->n_results; i++) {
+        const ddp_compare_result_t *result = &compare->results[i];
+
+        if (ddp_compare_is_measured(result) && result->devices <= most) {
+            worst = fmax(worst, (result->spread.q3 - result->spread.q1) / result->spread.median);
+        }
+    }
+    if (worst > NOISY) {
+        say(compare,
+            "The middle half of the steps spreads over up to %.0f %% of their median: something else runs on "
+            "this machine; without it, or with more --rounds, more could be told.",
+            100 * worst);
+    }
+}
+
 /* The fastest result on more than one device, of those that count for the headline. */
 static const ddp_compare_result_t *fastest(const ddp_compare_t *compare)
 {
@@ -291,6 +314,7 @@ void ddp_compare_verdict(ddp_compare_t *compare)
         }
     }
     say_weights(compare);
+    say_noise(compare);
     for (size_t i = 0; i < compare->n_notes; i++) {
         say(compare, "%.500s.", compare->notes[i]);
     }

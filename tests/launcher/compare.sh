@@ -180,7 +180,10 @@ nothing_left()
 {
     [ -s left ] || fail 'the planted mpirun was not started'
     while read -r pid; do
-        is_there "$pid" && fail "process $pid is left"
+        is_there "$pid" && {
+            fail "process $pid is left"
+            kill "$pid"
+        }
     done <left
     rm -f left
 }

@@ -206,6 +206,24 @@ START_TEST(a_difference_within_the_spread_is_none)
 }
 END_TEST
 
+START_TEST(a_busy_machine_is_noticed)
+{
+    ddp_compare_t *compare = make();
+
+    (void)measured(compare, DDP_COMPARE_ONE, 1, 10, 2.4);
+    (void)measured(compare, DDP_COMPARE_DP, 2, 6, 0.1);
+    (void)measured(compare, DDP_COMPARE_DDP, 2, 5.5, 0.1);
+    ck_assert_ptr_null(strstr(conclude(compare), "something else"));
+    drop(compare);
+    compare = make();
+    (void)measured(compare, DDP_COMPARE_ONE, 1, 10, 2.6);
+    (void)measured(compare, DDP_COMPARE_DP, 2, 6, 0.1);
+    (void)measured(compare, DDP_COMPARE_DDP, 2, 5.5, 0.1);
+    assert_says(conclude(compare), "spreads over up to 26 % of their median: something else runs on");
+    drop(compare);
+}
+END_TEST
+
 START_TEST(dataparallel_faster_is_said_too)
 {
     ddp_compare_t *compare = make();
@@ -495,6 +513,7 @@ int main(void)
     tcase_add_test(tcase, ddp_faster_everywhere_is_ddp_from_two_devices_on);
     tcase_add_test(tcase, ddp_faster_from_four_devices_on_lets_dataparallel_do_for_two);
     tcase_add_test(tcase, a_difference_within_the_spread_is_none);
+    tcase_add_test(tcase, a_busy_machine_is_noticed);
     tcase_add_test(tcase, dataparallel_faster_is_said_too);
     tcase_add_test(tcase, nothing_faster_than_one_device_is_one_device);
     tcase_add_test(tcase, more_devices_than_cores_do_not_decide);
