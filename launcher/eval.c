@@ -12,8 +12,9 @@ size_t ddp_eval_rows(const ddp_run_t *run)
 {
     const size_t context = run->data.context;
     const size_t rows    = context > 0 ? DDP_EVAL_TOKENS / context : DDP_EVAL_CHUNK;
+    const size_t most    = run->data.test_samples < DDP_EVAL_CHUNK ? run->data.test_samples : DDP_EVAL_CHUNK;
 
-    return rows < 1 ? 1 : rows < DDP_EVAL_CHUNK ? rows : DDP_EVAL_CHUNK;
+    return rows < 1 || most < 1 ? 1 : rows < most ? rows : most;
 }
 
 /* Of a sample: a label, or as many targets as it has tokens. */

@@ -99,7 +99,7 @@ uint64_t ddp_own_peak_rss(void)
 static void own_memory(const ddp_run_t *run, ddp_dp_memory_t *memory)
 {
     const size_t            local = (size_t)ddp_comm_local_size(run->comm);
-    const ddp_tape_memory_t tape  = ddp_tape_memory(run->tape);
+    const ddp_tape_memory_t tape  = ddp_tape_held(run->tape);
 
     memory->parameters  = run->memory.parameters / local;
     memory->moments     = run->memory.moments / local;
