@@ -10,6 +10,8 @@ packages_build="gcc libc6-dev cmake ninja-build pkgconf openmpi-bin libopenmpi-d
 # reader of HDF5; what Debian does not have of Python is in ensure_python.
 packages_test="check binutils libopenblas-serial-dev libonnx-testdata bible-kjv procps
     python3-h5py python3-venv"
+# For all tests: a browser for the page of `compare`, and what draws its picture.
+packages_full="chromium gnuplot-nox"
 # What only CI insists on: the second compiler, and the one version of the formatter that lint asks for.
 packages_ci="clang clang-format-14"
 

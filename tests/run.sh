@@ -9,13 +9,15 @@ step=1/3
 . "$top/base/packages.sh"
 
 label="-L quick"
+more=""
 if [ "${1:-}" = --full ]; then
     label=""
+    more=$packages_full
     shift
 fi
 
-# shellcheck disable=SC2086 # a list of words
-ensure_packages $packages_build $packages_test
+# shellcheck disable=SC2086 # lists of words
+ensure_packages $packages_build $packages_test $more
 ensure_python
 
 step=2/3
