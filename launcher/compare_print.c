@@ -106,6 +106,26 @@ static void print_phases(const ddp_compare_t *compare, FILE *out)
     }
 }
 
+static void print_imbalance(const ddp_compare_t *compare, FILE *out)
+{
+    char a[DDP_COMPARE_CELL];
+    char b[DDP_COMPARE_CELL];
+
+    if (!has_memory(compare)) {
+        return;
+    }
+    fprintf(out, "\ndevice 0, over the mean of the others\n");
+    for (size_t i = 0; i < compare->n_results; i++) {
+        const ddp_compare_result_t *r = &compare->results[i];
+
+        if (r->devices > 1 && ddp_compare_is_measured(r)) {
+            fprintf(out, "%-13s %3zu  memory %s  busy %s\n", ddp_compare_way_name(r->way), r->devices,
+                    ddp_compare_number_text(r->memory_ratio, 2, a),
+                    ddp_compare_number_text(r->busy_ratio, 2, b));
+        }
+    }
+}
+
 /* Words of a text, broken where lines get long. */
 static void print_wrapped(FILE *out, const char *text)
 {
@@ -135,6 +155,7 @@ void ddp_compare_print(const ddp_compare_t *compare, FILE *out)
     print_times(compare, out);
     print_phases(compare, out);
     print_memory(compare, out);
+    print_imbalance(compare, out);
     fprintf(out, "\nVERDICT: %s.\n", compare->headline);
     for (size_t i = 0; i < compare->n_reasons; i++) {
         print_wrapped(out, compare->reasons[i]);

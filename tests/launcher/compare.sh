@@ -20,6 +20,7 @@ page()
 {
     make_page
     holds out '^VERDICT: Use DDP, from 2 devices on\.'
+    holds out '^DataParallel    2  memory 1.66  busy 1.50$' # 238 / 143 MiB, 30 / 20 ms
     [ "$(awk 'length > 100' out | wc -l)" -eq 0 ] || fail 'lines of more than 100 columns'
     run 0 python3 "$here/page.py" made
     holds made/compare.html '&lt;script&gt;'
