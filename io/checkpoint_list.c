@@ -124,7 +124,7 @@ static ddp_status_t verify(const char *path, int fd, uint64_t *step_p)
     }
     DDP_REQUIRE(S_ISREG(file.st_mode) && file.st_size > DDP_CHECKPOINT_HEADER_BYTES, DDP_ERR_FORMAT,
                 "'%s': not a checkpoint of ddptrain: %s", path,
-                S_ISREG(file.st_mode) ? "too short" : "not a file");
+                S_ISREG(file.st_mode) ? "too short" : ddp_no_file_text(file.st_mode));
     DDP_TRY(ddp_read_at(path, fd, block, sizeof(block), 0));
     DDP_TRY(ddp_checkpoint_header_read(path, block, &header));
     DDP_REQUIRE(header.version == DDP_CHECKPOINT_VERSION, DDP_ERR_FORMAT,

@@ -91,8 +91,8 @@ ddp_status_t ddp_checkpoint_check_model(const ddp_checkpoint_t *checkpoint, cons
             tell(&difference, "the model has no ", saved[i].desc.name, "");
         }
     }
-    DDP_REQUIRE(difference.count == 0, DDP_ERR_MISMATCH, "%zu of %zu tensors differ from the model's: %s%s",
-                difference.count, n, difference.text, difference.count > MAX_NAMED ? ", ..." : "");
+    DDP_REQUIRE(difference.count == 0, DDP_ERR_MISMATCH, "%zu tensors differ from the model's: %s%s",
+                difference.count, difference.text, difference.count > MAX_NAMED ? ", ..." : "");
 out:
     return status;
 }

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -19,6 +20,13 @@ ddp_status_t ddp_fail_path(const char *path, int error, const char *hint)
     snprintf(lower, sizeof(lower), "%s", text);
     lower[0] = (char)tolower((unsigned char)lower[0]);
     return ddp_fail(DDP_ERR_IO, "'%s': %s%s", path, lower, hint);
+}
+
+const char *ddp_no_file_text(mode_t mode)
+{
+    return S_ISDIR(mode)
+               ? "a folder, not a regular file; a run has its newest checkpoint under checkpoints/latest.h5"
+               : "a device or pipe, not a regular file";
 }
 
 ddp_status_t ddp_path_insert(const char *path, const char *text, char *name, size_t size)

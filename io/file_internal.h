@@ -5,12 +5,17 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 
 /** Record "'<path>': <text of error, lower case>" and return DDP_ERR_IO. `hint` ("; choose another --out") is
  * put behind it; "" for none. */
 ddp_status_t ddp_fail_path(const char *path, int error, const char *hint);
+
+/** What a path is that is no regular file, and for a folder where a run's checkpoint is: "a folder, not a
+ * regular file; ...". */
+const char *ddp_no_file_text(mode_t mode);
 
 /** Put text in front of a path's ending: "a/tokens.bin" and "_train" make "a/tokens_train.bin".
  * @param [out] name  [size]. @return DDP_ERR_IO: longer than that */

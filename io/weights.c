@@ -293,7 +293,7 @@ ddp_status_t ddp_weights_open(const char *path, const ddp_weights_params_t *para
     if (w->fd < 0 || fstat(w->fd, &file) != 0) {
         DDP_TRY(ddp_fail_path(path, errno, ""));
     }
-    DDP_REQUIRE(S_ISREG(file.st_mode), DDP_ERR_IO, "'%s': not a regular file", path);
+    DDP_REQUIRE(S_ISREG(file.st_mode), DDP_ERR_IO, "'%s': %s", path, ddp_no_file_text(file.st_mode));
     w->bytes = (uint64_t)file.st_size;
     DDP_TRY(read_kind(w, params));
     *weights_p = w;

@@ -45,6 +45,10 @@ typedef struct ddp_weights ddp_weights_t;
 /** "checkpoint", "HDF5", "safetensors", "npz" */
 DDP_API const char *ddp_weights_kind_name(ddp_weights_kind_t kind);
 
+/** A moment: of a checkpoint, or in another file under the name that ddp_weights_write() gives it,
+ * "optimizer.<slot>.<name>". */
+DDP_API bool ddp_weights_is_moment(const ddp_weights_tensor_t *tensor);
+
 /** The kind that a path's ending asks for: .h5 and .hdf5 (a checkpoint), .safetensors, .npz. @return false:
  * none of them */
 DDP_API bool ddp_weights_kind_of_ending(const char *path, ddp_weights_kind_t *kind_p);
@@ -108,9 +112,10 @@ typedef void ddp_weights_said_fn_t(void *ctx, const char *line);
  * Give the tensors the names that models here have, and drop what no model has: prefixes `module.` and
  * `_orig_mod.`; arrays that are no floats; for GPT-2 in Hugging Face's names the masks `attn.bias`, and
  * `lm_head.weight`, which must equal `transformer.wte.weight`; its `transformer.` is added where it lacks.
+ * @param [in] moments  keep arrays named `optimizer.<slot>.<name>`, as ddp_weights_write() writes them
  * @return DDP_ERR_FORMAT: two tensors would have one name, or lm_head.weight is another matrix
  */
-DDP_API ddp_status_t ddp_weights_adopt(ddp_weights_t *weights, ddp_weights_said_fn_t *said,
+DDP_API ddp_status_t ddp_weights_adopt(ddp_weights_t *weights, bool moments, ddp_weights_said_fn_t *said,
                                        void *ctx) DDP_NODISCARD;
 
 /**

@@ -8,6 +8,7 @@
 
 #define HEAD      "lm_head.weight"
 #define WORDS     "wte.weight"
+#define MOMENT    "optimizer."
 #define GPT2      "transformer."
 #define LINE_SIZE 256
 #define MAX_NAMED 2
@@ -77,6 +78,17 @@ static bool is_no_float(const ddp_weights_tensor_t *tensor)
 static bool is_mask(const ddp_weights_tensor_t *tensor)
 {
     return ends_with(tensor->desc.name, ".attn.bias") || ends_with(tensor->desc.name, ".attn.masked_bias");
+}
+
+bool ddp_weights_is_moment(const ddp_weights_tensor_t *tensor)
+{
+    return tensor->array != DDP_CHECKPOINT_VALUES || strncmp(tensor->desc.name, MOMENT, strlen(MOMENT)) == 0;
+}
+
+/* A checkpoint's are kept apart from its parameters, and need no dropping. */
+static bool is_stray_moment(const ddp_weights_tensor_t *tensor)
+{
+    return tensor->array == DDP_CHECKPOINT_VALUES && ddp_weights_is_moment(tensor);
 }
 
 static bool is_head(const ddp_weights_tensor_t *tensor)
@@ -209,12 +221,15 @@ out:
     return status;
 }
 
-ddp_status_t ddp_weights_adopt(ddp_weights_t *weights, ddp_weights_said_fn_t *said, void *ctx)
+ddp_status_t ddp_weights_adopt(ddp_weights_t *weights, bool moments, ddp_weights_said_fn_t *said, void *ctx)
 {
     ddp_status_t status = DDP_OK;
     adopt_t      adopt  = {weights, said, ctx};
 
     drop(&adopt, is_no_float, "arrays that are no floats");
+    if (!moments) {
+        drop(&adopt, is_stray_moment, "moments");
+    }
     DDP_TRY(drop_prefixes(&adopt));
     DDP_TRY(adopt_gpt2(&adopt));
     DDP_TRY(ddp_weights_check_names(weights));

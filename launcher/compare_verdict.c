@@ -273,7 +273,7 @@ static void decide(ddp_compare_t *compare, const ddp_compare_result_t *one, cons
     if (best == NULL) {
         headline(compare, "No verdict: nothing could be measured on more than one device");
     } else if (ddp_compare_is_measured(one) && !is_faster(best, one)) {
-        headline(compare, "Use one device: on up to %zu nothing was faster by more than the spread",
+        headline(compare, "Use one device: on up to %zu devices nothing was faster by more than the spread",
                  counts[n - 1]);
     } else if (from > 0 && from == counts[0]) {
         headline(compare, "Use DDP, from %zu devices on", from);

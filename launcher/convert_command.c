@@ -40,7 +40,7 @@ static const ddp_arg_t convert_table[] = {
     [CONVERT_END_OF_TEXT]  = {"--end-of-text", NULL,
                               "<|endoftext|> in the text is the token that separates documents"},
     [CONVERT_DECODE]       = {"--decode", NULL, "the other way: IN is a token file, OUT a text"},
-    [CONVERT_ALL]          = {"--all", NULL, "of a checkpoint the moments too, as optimizer.<slot>.<name>"},
+    [CONVERT_ALL]          = {"--all", NULL, "the moments too, as optimizer.<slot>.<name>"},
     [CONVERT_UNVERIFIED]   = {"--unverified", NULL, "a damaged checkpoint too, as far as it can be read"},
     [CONVERT_HELP]         = {"--help", NULL, "this text"},
 };

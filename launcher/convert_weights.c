@@ -15,7 +15,8 @@ ddp_status_t ddp_convert_weights(const char *in, const char *out, bool all, bool
     ddp_weights_params_t params  = DDP_WEIGHTS_PARAMS_INIT;
     ddp_weights_t       *weights = NULL;
     ddp_weights_kind_t   kind    = DDP_WEIGHTS_CHECKPOINT;
-    uint64_t             n       = 0;
+    ddp_weights_kind_t   from;
+    uint64_t             n = 0;
 
     DDP_REQUIRE(ddp_weights_kind_of_ending(out, &kind), DDP_ERR_CONFIG,
                 "'%s': its ending tells no kind of file: .h5, .safetensors or .npz", out);
@@ -24,15 +25,16 @@ ddp_status_t ddp_convert_weights(const char *in, const char *out, bool all, bool
     params.unverified = unverified;
     params.reader     = "/proc/self/exe";
     DDP_TRY(ddp_weights_open(in, &params, &weights));
-    DDP_TRY(ddp_weights_adopt(weights, say, (void *)(uintptr_t)in)); /* say() only reads it */
+    from = ddp_weights_kind(weights);
+    DDP_TRY(ddp_weights_adopt(weights, all, say, (void *)(uintptr_t)in)); /* say() only reads it */
     DDP_TRY(ddp_weights_write(weights, out, kind, all, "ddptrain " DDP_VERSION));
     for (size_t i = 0; i < ddp_weights_count(weights); i++) {
-        n += ddp_weights_tensors(weights)[i].array == DDP_CHECKPOINT_VALUES
+        n += all || ddp_weights_tensors(weights)[i].array == DDP_CHECKPOINT_VALUES
                  ? ddp_weights_tensors(weights)[i].desc.count
                  : 0;
     }
-    ddp_log(DDP_LOG_INFO, "'%s': %llu numbers of a %s file%s", out, (unsigned long long)n,
-            ddp_weights_kind_name(ddp_weights_kind(weights)),
+    ddp_log(DDP_LOG_INFO, "'%s': %llu numbers of %s %s file%s", out, (unsigned long long)n,
+            from == DDP_WEIGHTS_NPZ || from == DDP_WEIGHTS_HDF5 ? "an" : "a", ddp_weights_kind_name(from),
             kind == DDP_WEIGHTS_CHECKPOINT ? "; ddptrain --init takes it" : "");
 out:
     ddp_weights_close(&weights);

@@ -95,7 +95,7 @@ static totals_t add_up(const ddp_weights_t *w)
     for (size_t i = 0; i < ddp_weights_count(w); i++) {
         const ddp_weights_tensor_t *t = &ddp_weights_tensors(w)[i];
 
-        if (t->array != DDP_CHECKPOINT_VALUES) {
+        if (ddp_weights_is_moment(t)) {
             totals.moments++;
         } else if (t->type == DDP_WEIGHTS_OTHER) {
             totals.others++;
@@ -111,19 +111,21 @@ static totals_t add_up(const ddp_weights_t *w)
 
 static const char *role_name(const ddp_weights_tensor_t *tensor)
 {
-    return tensor->array != DDP_CHECKPOINT_VALUES    ? "moment"
+    return ddp_weights_is_moment(tensor)             ? "moment"
            : tensor->desc.role == DDP_TENSOR_AVERAGE ? "average"
                                                      : "parameter";
 }
 
-/* Updates applied to a tensor; 0 for files that do not say. */
-static uint64_t updates_of(const ddp_weights_t *w, size_t i)
+/* Updates applied to a tensor of a checkpoint. @return false: moments, and files that do not say */
+static bool updates_of(const ddp_weights_t *w, size_t i, uint64_t *updates_p)
 {
     const ddp_checkpoint_t *checkpoint = ddp_weights_checkpoint(w);
 
-    return checkpoint != NULL && i < ddp_checkpoint_count(checkpoint)
-               ? ddp_checkpoint_tensors(checkpoint)[i].steps
-               : 0;
+    if (checkpoint == NULL || i >= ddp_checkpoint_count(checkpoint)) {
+        return false;
+    }
+    *updates_p = ddp_checkpoint_tensors(checkpoint)[i].steps;
+    return true;
 }
 
 static void say_training(const ddp_training_state_t *state)
@@ -168,7 +170,9 @@ static ddp_status_t say_tensors(ddp_weights_t *w)
     for (size_t i = 0; i < ddp_weights_count(w); i++) {
         const ddp_weights_tensor_t *t = &ddp_weights_tensors(w)[i];
         char                        shape[96];
-        double                      norm = 0.0;
+        char                        count[24] = "-";
+        uint64_t                    updates   = 0;
+        double                      norm      = 0.0;
 
         if (t->type == DDP_WEIGHTS_OTHER) {
             printf("%-10s %-9s %-20s %14s %8s  %s\n", "-", ddp_inspect_type(t->type), "-", "-", "-",
@@ -177,8 +181,11 @@ static ddp_status_t say_tensors(ddp_weights_t *w)
         }
         shape_text(&t->desc, shape, sizeof(shape));
         DDP_TRY(ddp_inspect_norm(w, i, &norm));
-        printf("%-10s %-9s %-20s %14.8g %8" PRIu64 "  %s\n", role_name(t), ddp_inspect_type(t->type), shape,
-               norm, updates_of(w, i), t->desc.name);
+        if (updates_of(w, i, &updates)) {
+            snprintf(count, sizeof(count), "%" PRIu64, updates);
+        }
+        printf("%-10s %-9s %-20s %14.8g %8s  %s\n", role_name(t), ddp_inspect_type(t->type), shape, norm,
+               count, t->desc.name);
     }
 out:
     return status;
@@ -235,10 +242,11 @@ static ddp_status_t add_tensors(cJSON *json, ddp_weights_t *w)
     cJSON       *list   = cJSON_AddArrayToObject(json, "tensors");
 
     for (size_t i = 0; i < ddp_weights_count(w); i++) {
-        const ddp_weights_tensor_t *t      = &ddp_weights_tensors(w)[i];
-        cJSON                      *object = cJSON_CreateObject();
-        cJSON                      *shape  = NULL;
-        double                      norm   = 0.0;
+        const ddp_weights_tensor_t *t       = &ddp_weights_tensors(w)[i];
+        cJSON                      *object  = cJSON_CreateObject();
+        cJSON                      *shape   = NULL;
+        uint64_t                    updates = 0;
+        double                      norm    = 0.0;
 
         cJSON_AddItemToArray(list, object);
         cJSON_AddStringToObject(object, "name", t->desc.name);
@@ -253,7 +261,9 @@ static ddp_status_t add_tensors(cJSON *json, ddp_weights_t *w)
         }
         DDP_TRY(ddp_inspect_norm(w, i, &norm));
         cJSON_AddNumberToObject(object, "length", norm);
-        cJSON_AddNumberToObject(object, "updates", (double)updates_of(w, i));
+        if (updates_of(w, i, &updates)) {
+            cJSON_AddNumberToObject(object, "updates", (double)updates);
+        }
     }
 out:
     return status;

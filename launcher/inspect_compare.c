@@ -120,14 +120,17 @@ static ddp_status_t compare_tensor(ddp_weights_t *a, size_t in_a, ddp_weights_t 
 
 static bool has_moments(const ddp_weights_t *w)
 {
-    const size_t n = ddp_weights_count(w);
+    size_t i = 0;
 
-    return n > 0 && ddp_weights_tensors(w)[n - 1].array != DDP_CHECKPOINT_VALUES;
+    while (i < ddp_weights_count(w) && !ddp_weights_is_moment(&ddp_weights_tensors(w)[i])) {
+        i++;
+    }
+    return i < ddp_weights_count(w);
 }
 
 static bool is_compared(const ddp_weights_tensor_t *tensor, bool moments)
 {
-    return moments || tensor->array == DDP_CHECKPOINT_VALUES;
+    return moments || !ddp_weights_is_moment(tensor);
 }
 
 /* Files of weights alone have no such state. Of it, what training goes on from; the configuration's text may

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "io/weights.h"
 #include "launcher/run.h"
 
 #define PATH_SIZE (DDP_RUN_FOLDER_SIZE + 64)
@@ -152,6 +153,18 @@ out:
     return status;
 }
 
+static ddp_status_t open_init(const char *path, ddp_checkpoint_t **checkpoint_p)
+{
+    const ddp_status_t status = ddp_checkpoint_open(path, checkpoint_p);
+    ddp_weights_kind_t kind   = DDP_WEIGHTS_CHECKPOINT;
+
+    if (status == DDP_ERR_FORMAT && ddp_weights_kind_of_ending(path, &kind) &&
+        kind != DDP_WEIGHTS_CHECKPOINT) {
+        ddp_error_prefix("--init takes checkpoints, and ddptrain convert makes one of such files");
+    }
+    return status;
+}
+
 /* A job that is started again has the command line of its first start: what it saved in --out goes on,
  * whatever file the run began with. */
 static ddp_status_t open_checkpoint(ddp_run_t *run)
@@ -173,7 +186,7 @@ static ddp_status_t open_checkpoint(ddp_run_t *run)
         }
     }
     if (c->opened == NULL && !is_auto) {
-        DDP_TRY(c->is_init ? ddp_checkpoint_open(file, &c->opened) : open_named(run));
+        DDP_TRY(c->is_init ? open_init(file, &c->opened) : open_named(run));
     }
 out:
     return status;

@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 break;
             }
         }
-        ddp_ignore(ddp_weights_adopt(weights, NULL, NULL), "refused or not, no harm may come of it");
+        ddp_ignore(ddp_weights_adopt(weights, false, NULL, NULL), "refused or not, no harm may come of it");
     }
     ddp_weights_close(&weights);
     (void)close(fd);

@@ -133,7 +133,7 @@ START_TEST(names_of_wrappers_are_adopted)
     size_t         at;
 
     ddp_assert_ok(open_file(data("mixed.safetensors"), &w));
-    ddp_assert_ok(ddp_weights_adopt(w, count_line, &lines));
+    ddp_assert_ok(ddp_weights_adopt(w, false, count_line, &lines));
     ck_assert_int_eq(lines, 2); /* prefixes; an array of integers */
     ck_assert_uint_eq(ddp_weights_count(w), 4);
     expect(w, "b.weight", 1, DDP_WEIGHTS_F16, "33 ");
@@ -151,7 +151,7 @@ START_TEST(gpt2_of_the_hub_gets_the_names_of_the_model)
 
     ddp_assert_ok(open_file(data("gpt2_hub.safetensors"), &w));
     ck_assert_uint_eq(ddp_weights_count(w), 31);
-    ddp_assert_ok(ddp_weights_adopt(w, count_line, &lines));
+    ddp_assert_ok(ddp_weights_adopt(w, false, count_line, &lines));
     ck_assert_int_eq(lines, 3); /* transformer., masks, lm_head */
     ck_assert_uint_eq(ddp_weights_count(w), 28);
     for (size_t i = 0; i < 28; i++) {

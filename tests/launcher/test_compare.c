@@ -248,7 +248,7 @@ START_TEST(nothing_faster_than_one_device_is_one_device)
     (void)measured(compare, DDP_COMPARE_DDP, 2, 11, 0.2);
     reasons = conclude(compare);
     ck_assert_str_eq(compare->headline,
-                     "Use one device: on up to 2 nothing was faster by more than the spread");
+                     "Use one device: on up to 2 devices nothing was faster by more than the spread");
     assert_says(reasons,
                 "A step of one device takes 10.0 ms, of the fastest with more of them, DDP on 2 ranks, "
                 "11.0 ms.");

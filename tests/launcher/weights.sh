@@ -24,13 +24,18 @@ case_kinds()
     make_run
     tells 0 'verified: size and checksum are right' "$program" inspect "$checkpoint" --tensors
     holds out '^step  *3$'
-    holds out 'moment .* optimizer.exp_avg_sq.transformer.wte.weight$'
+    holds out 'moment .* -  optimizer.exp_avg_sq.transformer.wte.weight$'
     tells 0 '"kind":"checkpoint","verified":true' "$program" inspect "$checkpoint" --json
     tells 0 'numbers of a checkpoint file' "$program" convert "$checkpoint" w.safetensors
     tells 0 '--init takes it' "$program" convert w.safetensors w.h5
     tells 0 'numbers of a safetensors file' "$program" convert w.safetensors w.npz
     tells 0 'numbers of a checkpoint file' "$program" convert "$checkpoint" all.npz --all
     tells 0 'optimizer.exp_avg_sq.transformer.wte.weight' "$program" inspect all.npz --tensors
+    tells 0 'left out: 32 moments' "$program" convert all.npz without.h5
+    tells 0 'equal: 16 tensors' "$program" inspect w.h5 without.h5
+    tells 0 'equal: 16 tensors' "$program" inspect all.npz w.npz
+    tells 0 '' "$program" convert all.npz all.safetensors --all
+    tells 0 'equal: 48 tensors' "$program" inspect "$checkpoint" all.safetensors
     tells 0 '' env DDP_FAULT=npz_large:0 "$program" convert w.safetensors large.npz
     for file in w.safetensors w.h5 w.npz large.npz; do
         tells 0 'equal: ' "$program" inspect "$checkpoint" "$file"
@@ -58,7 +63,7 @@ case_names()
     holds err "30 names get the prefix 'transformer.'"
     holds err "'lm_head.weight'"
     tells 0 "lose their prefix 'module.' or '_orig_mod.'" "$program" convert "$weights/mixed.safetensors" m.h5
-    tells 0 'numbers of a HDF5 file' "$program" convert "$weights/plain.h5" p.h5
+    tells 0 'numbers of an HDF5 file' "$program" convert "$weights/plain.h5" p.h5
     tells 1 "different: 'a.bias' is in the first file alone" "$program" inspect p.h5 m.h5
     tells 0 '28 tensors' "$program" inspect g.h5
     for command in 'eval g.h5' 'generate g.h5 --prompt a' '--resume g.h5 --out anew'; do
@@ -69,7 +74,7 @@ case_names()
 # HDF5 of others: packed or not; and files that take over the process that parses them.
 case_foreign()
 {
-    tells 0 'numbers of a HDF5 file' "$program" convert "$weights/packed.h5" packed.npz
+    tells 0 'numbers of an HDF5 file' "$program" convert "$weights/packed.h5" packed.npz
     holds err "left out: 1 arrays that are no floats: 'count'"
     tells 1 "different: 'count' is in the first file alone; 0 of 8 tensors differ" "$program" inspect "$weights/packed.h5" packed.npz
     tells 0 'layers.dense.vars.0' "$program" inspect "$weights/keras.weights.h5" --tensors
@@ -94,6 +99,9 @@ case_mistakes()
     tells 1 'damaged: expected crc32c' "$program" inspect bad.h5
     tells 2 'damaged: expected crc32c' "$program" inspect bad.h5 "$checkpoint"
     tells 2 'damaged: expected crc32c' "$program" inspect "$checkpoint" bad.h5
+    tells 1 "'run': a folder, not a regular file; a run has its newest checkpoint under checkpoints/latest.h5" "$program" inspect run
+    tells 1 "'run': not a checkpoint of ddptrain: a folder" "$program" eval run
+    tells 1 '--init takes checkpoints, and ddptrain convert makes one of such files' "$program" $train --init w.npz
     tells 0 'equal: 16 tensors' "$program" inspect bad.h5 "$checkpoint" --unverified # a moment is damaged
     tells 1 'damaged: expected crc32c' "$program" convert bad.h5 bad.npz
     tells 0 'kind          HDF5' "$program" inspect bad.h5 --unverified
