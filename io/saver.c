@@ -309,7 +309,7 @@ ddp_status_t ddp_saver_finish(ddp_saver_t *saver)
     }
     if (saver->rank == 0) {
         ddp_saver_describe(saver, saver->number, ddp_saver_silence_ns(saver), line);
-        status = ddp_fail(DDP_ERR_IO, "%s", line);
+        status = ddp_fail(DDP_ERR_TIMEOUT, "%s", line);
     }
     status = ddp_comm_agree(saver->params.comm, status);
 out:

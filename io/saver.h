@@ -82,8 +82,8 @@ DDP_API uint64_t ddp_saver_last(const ddp_saver_t *saver);
  * @return true and *result_p, or false */
 DDP_API bool ddp_saver_poll(ddp_saver_t *saver, ddp_save_result_t *result_p);
 /** Collective: wait until nothing is being written; warns of what hangs.
- * @return DDP_ERR_IO (rank 0) and DDP_ERR_REMOTE: no progress for timeout_ms; what, where, and how much was
- * written */
+ * @return DDP_ERR_TIMEOUT (rank 0) and DDP_ERR_REMOTE: no progress for timeout_ms; what, where, and how much
+ * was written */
 DDP_API ddp_status_t ddp_saver_finish(ddp_saver_t *saver) DDP_NODISCARD;
 
 /** Local, for a run that fails on all ranks at the same step: let the save that is being written come to its

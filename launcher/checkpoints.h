@@ -22,6 +22,7 @@ typedef struct ddp_checkpoints {
     double            best_loss;  /* rank 0: least validation loss of what is saved; NaN: none */
     double            loss;       /* of the last validation, after loss_step steps; 0: none */
     uint64_t          loss_step;
+    bool              is_held;                 /* rank 0: by a disk that does not answer */
     int               failed;                  /* saves in a row */
     char last_path[DDP_CHECKPOINTS_PATH_SIZE]; /* rank 0: the newest that this process has saved; "" */
 } ddp_checkpoints_t;
@@ -47,7 +48,7 @@ ddp_status_t ddp_checkpoints_create(struct ddp_run *run) DDP_NODISCARD;
  */
 ddp_status_t ddp_checkpoints_step(struct ddp_run *run, uint64_t done, double loss) DDP_NODISCARD;
 /** Save the state after `done` steps if it is not saved yet, and wait until it is on the disk. Collective.
- * @return DDP_ERR_IO: that failed */
+ * @return DDP_ERR_IO: that failed; DDP_ERR_TIMEOUT: the disk does not answer */
 ddp_status_t ddp_checkpoints_save_now(struct ddp_run *run, uint64_t done) DDP_NODISCARD;
 /** Local, where all ranks fail at the same step: let a save that is being written come to its end.
  * @return rank 0: the newest checkpoint that this process has saved, borrowed; "" if there is none */

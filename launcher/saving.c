@@ -20,6 +20,13 @@ bool ddp_checkpoints_wanted(const ddp_run_t *run)
            (config->checkpoint.every_steps > 0 || config->checkpoint.every_epochs > 0);
 }
 
+/* Rank 0 must not wait for its threads then, whatever they are. */
+static ddp_status_t note_held(ddp_run_t *run, ddp_status_t status)
+{
+    run->checkpoints.is_held = status == DDP_ERR_TIMEOUT && ddp_comm_rank(run->comm) == 0;
+    return status;
+}
+
 ddp_status_t ddp_checkpoints_create(ddp_run_t *run)
 {
     ddp_status_t       status = DDP_OK;
@@ -37,7 +44,7 @@ ddp_status_t ddp_checkpoints_create(ddp_run_t *run)
     params.folder     = folder;
     params.keep       = (size_t)run->config.checkpoint.keep;
     params.timeout_ms = (int)(run->config.checkpoint.timeout_s * 1000);
-    DDP_TRY(ddp_saver_create(&params, &run->checkpoints.saver));
+    DDP_TRY(note_held(run, ddp_saver_create(&params, &run->checkpoints.saver)));
 out:
     return status;
 }
@@ -175,10 +182,10 @@ ddp_status_t ddp_checkpoints_save_now(ddp_run_t *run, uint64_t done)
         return DDP_OK;
     }
     ddp_progress_clear(&run->progress); /* waits may warn */
-    DDP_TRY(ddp_saver_finish(saver));
+    DDP_TRY(note_held(run, ddp_saver_finish(saver)));
     if (ddp_saver_last(saver) != done && done > run->checkpoints.first_step) {
         DDP_TRY(save(run, done));
-        DDP_TRY(ddp_saver_finish(saver));
+        DDP_TRY(note_held(run, ddp_saver_finish(saver)));
     }
     DDP_TRY(check_failed(run, 1));
 out:

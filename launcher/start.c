@@ -16,6 +16,7 @@
 #define OTHERS_DELAY_US 3000000
 /* The other ranks see no progress from a time before the disk was asked. */
 #define OTHERS_SHARE 0.8
+#define ABORT_S      5
 
 ddp_status_t ddp_start_read_config(const ddp_options_t *options, ddp_config_t *config)
 {
@@ -35,6 +36,19 @@ out:
     return status;
 }
 
+/* A thread that the kernel does not let go of (uninterruptible sleep) keeps this process in the list, and
+ * mpirun, which waits for its end, would wait for the disk. It does not after MPI_Abort. Any thread. */
+static void leave_disk(const ddp_run_t *run, int code)
+{
+    int is_up = 0;
+
+    (void)alarm(ABORT_S); /* should that hang too */
+    if (run->launch.is_managed && MPI_Initialized(&is_up) == MPI_SUCCESS && is_up != 0) {
+        (void)MPI_Abort(MPI_COMM_WORLD, code);
+    }
+    _exit(code);
+}
+
 /* On the watchdog's thread: MPI hangs, so this process leaves without it. */
 static void leave_mpi(const ddp_run_t *run, const char *what, int limit_ms)
 {
@@ -52,10 +66,12 @@ static void leave(void *ctx, const char *what, int limit_ms)
 
     if (!run->is_disk) {
         leave_mpi(run, what, limit_ms);
-    } else if (run->spoken == NULL || atomic_exchange(run->spoken, 1) == 0) {
+        _exit(EXIT_FAILURE);
+    }
+    if (run->spoken == NULL || atomic_exchange(run->spoken, 1) == 0) {
         ddp_log(DDP_LOG_ERROR, "%s took more than %g s: the disk does not answer", what, limit_ms / 1e3);
     }
-    _exit(EXIT_FAILURE);
+    leave_disk(run, EXIT_FAILURE);
 }
 
 void ddp_run_watch_disk(ddp_run_t *run, const char *what)
@@ -63,7 +79,7 @@ void ddp_run_watch_disk(ddp_run_t *run, const char *what)
     const double most  = run->config.checkpoint.timeout_s;
     const double other = run->config.ddp.timeout_s * OTHERS_SHARE;
 
-    if (ddp_comm_rank(run->comm) == 0) {
+    if (run->watchdog != NULL && ddp_comm_rank(run->comm) == 0) {
         run->is_disk = true;
         ddp_watchdog_arm(run->watchdog, what,
                          (int)((ddp_comm_size(run->comm) > 1 && other < most ? other : most) * 1e3));
@@ -72,7 +88,7 @@ void ddp_run_watch_disk(ddp_run_t *run, const char *what)
 
 void ddp_run_watch_end(ddp_run_t *run)
 {
-    if (ddp_comm_rank(run->comm) == 0) {
+    if (run->watchdog != NULL && ddp_comm_rank(run->comm) == 0) {
         ddp_watchdog_disarm(run->watchdog);
         run->is_disk = false;
     }
@@ -126,6 +142,9 @@ int ddp_start(ddp_run_t *run, const ddp_options_t *options, ddp_status_t early, 
         code = ddp_run_fail(run, status, &may_finalize);
     } else if (run->stop.is_stopped) {
         code = DDP_EXIT_STOPPED;
+    }
+    if (run->checkpoints.is_held) {
+        leave_disk(run, code);
     }
     if (!may_finalize) {
         _exit(code); /* a peer is gone or does not answer: MPI_Finalize would wait for it */
