@@ -1,12 +1,16 @@
 """Training steps of ddptrain and PyTorch on the CPU, alternately in one run.
 
     python3 -m venv V && V/bin/pip install torch==2.13.0 numpy
-    V/bin/python tests/bench/compare_torch.py build/ddptrain [--rounds N] [--cases A,B] [--ranks 1,2]
+    V/bin/python tests/bench/compare_torch.py build/ddptrain [--rounds N] [--cases A,B] [--ranks 1,2] [--mode ddp|dp|layer]
 
 Step = forward, mean cross-entropy, backward, AdamW, loss on the host; the same model and global batch on both sides; one
 process with one thread, and two with one thread each, every process on a core of its own (PyTorch: DistributedDataParallel
 over gloo, gradient_as_bucket_view, fused AdamW, scaled_dot_product_attention). Case names that end in -bf16 have matrix products in
 bfloat16: train.precision bf16 here, autocast there.
+
+--mode dp: one process on both sides, so many devices of ddptrain's DataParallel against so many threads of PyTorch (its own
+DataParallel is a pass-through on a CPU). --mode layer: no PyTorch; ddptrain without the layer in the column of PyTorch, against the
+layer on one device, so the ratio is what the layer leaves of the speed.
 
 A round runs both sides of each case one after the other. The table has the median over the rounds of each side's median
 step, and the ratio PyTorch / ddptrain as median, smallest and largest of the rounds; `fastest` is the ratio of both sides' fastest
@@ -140,7 +144,7 @@ def peak_pss_mb():
     return (kib("/proc/self/smaps_rollup", "Pss") + kib(status, "VmHWM") - kib(status, "VmRSS")) / 1024
 
 
-def torch_worker(name, rank, world):
+def torch_worker(name, rank, world, threads):
     import contextlib
     import time
     import torch
@@ -148,7 +152,7 @@ def torch_worker(name, rank, world):
     import torch.distributed as dist
 
     case = CASES[name]
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
     model = case.make()
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -179,10 +183,10 @@ def torch_worker(name, rank, world):
     os._exit(0)  # gloo's own shut-down fails now and then
 
 
-def run_torch(name, world):
-    env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(random.randrange(20000, 40000)), OMP_NUM_THREADS="1")
-    workers = [subprocess.Popen(["taskset", "-c", str(rank), sys.executable, __file__, "--worker", name, str(rank), str(world)],
-                                env=env, stdout=subprocess.PIPE, text=True) for rank in range(world)]
+def run_torch(name, world, threads=1):
+    env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(random.randrange(20000, 40000)), OMP_NUM_THREADS=str(threads))
+    workers = [subprocess.Popen(["taskset", "-c", f"{rank}-{rank + threads - 1}", sys.executable, __file__, "--worker", name, str(rank),
+                                 str(world), str(threads)], env=env, stdout=subprocess.PIPE, text=True) for rank in range(world)]
     said = [json.loads(worker.communicate(timeout=LONGEST_S)[0].splitlines()[-1]) for worker in workers]
     return dict(said[0], pss_mb=sum(one["pss_mb"] for one in said))
 
@@ -205,17 +209,22 @@ def write_data(name, folder):
     return {}
 
 
-def run_ours(program, name, world):
+def run_ours(program, name, world, devices=0):
+    """On `world` ranks, or on so many devices of one process."""
     case = CASES[name]
+    parts = devices or world
     env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     with tempfile.TemporaryDirectory() as folder:
         options = dict(case.config, **write_data(name, folder))
-        options.update({"train.steps": case.steps, "train.batch": case.batch, "train.micro_batch": case.batch // world,
+        options.update({"train.steps": case.steps, "train.batch": case.batch, "train.micro_batch": case.batch // parts,
                         "train.log_every": 1, "train.eval_every": 10 ** 6, "data.test_samples": case.batch,
                         "checkpoint.every_epochs": 0})
         if name.endswith(BF16):
             options["train.precision"] = "bf16"
-        command = ["mpirun", "-np", str(world), "--bind-to", "core", program, "--log", "error", "--out", folder + "/run"]
+        command = [program] if devices else ["mpirun", "-np", str(world), "--bind-to", "core", program]
+        command += ["--log", "error", "--out", folder + "/run"]
+        if devices:
+            command += ["--mode", "dp", "--devices", ",".join(str(device) for device in range(devices))]
         for key, value in options.items():
             command += ["--set", f"{key}={value}"]
         subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL, timeout=LONGEST_S)
@@ -223,11 +232,19 @@ def run_ours(program, name, world):
             events = [json.loads(line) for line in lines]
     steps = kept([event for event in events if event["event"] == "step"])
     return {"ms": statistics.median(step["step_ms"] for step in steps), "best_ms": min(step["step_ms"] for step in steps),
-            "exposed": statistics.median(step["exposed_comm_ms"] / step["step_ms"] for step in steps),
+            "exposed": statistics.median(step.get("exposed_comm_ms", 0) / step["step_ms"] for step in steps),
             "pss_mb": events[-1]["pss_mb"], "parameters": events[0]["parameters"]}
 
 
-def measure(program, names, sizes, rounds):
+def run_both(program, name, size, mode):
+    if mode == "ddp":
+        return run_torch(name, size), run_ours(program, name, size)
+    if mode == "dp":
+        return run_torch(name, 1, size), run_ours(program, name, 1, size)
+    return run_ours(program, name, 1), run_ours(program, name, 1, 1)
+
+
+def measure(program, names, sizes, rounds, mode):
     """(name, ranks) -> [(theirs, ours)], one pair a round."""
     pairs = {}
     for done in range(rounds):
@@ -235,11 +252,11 @@ def measure(program, names, sizes, rounds):
             for world in sizes:
                 if name.endswith(BF16) and world > 1:
                     continue  # compared on one rank
-                theirs, ours = run_torch(name, world), run_ours(program, name, world)
+                theirs, ours = run_both(program, name, world, mode)
                 if theirs["parameters"] != ours["parameters"]:
                     sys.exit(f"{name}: {theirs['parameters']} parameters there, {ours['parameters']} here: not the same model")
                 pairs.setdefault((name, world), []).append((theirs, ours))
-                print(f"round {done + 1} {name} {world} x 1: PyTorch {theirs['ms']:.2f} ms (fastest {theirs['best_ms']:.2f}), "
+                print(f"round {done + 1} {name} {world}: PyTorch {theirs['ms']:.2f} ms (fastest {theirs['best_ms']:.2f}), "
                       f"ddptrain {ours['ms']:.2f} ms (fastest {ours['best_ms']:.2f})",
                       file=sys.stderr, flush=True)
     return pairs
@@ -264,18 +281,19 @@ def report(pairs):
 
 def main():
     if len(sys.argv) > 1 and sys.argv[1] == "--worker":
-        torch_worker(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        torch_worker(sys.argv[2], *(int(word) for word in sys.argv[3:6]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--ranks", default="1,2")
+    parser.add_argument("--mode", choices=["ddp", "dp", "layer"], default="ddp")
     asked = parser.parse_args()
     names = asked.cases.split(",")
     unknown = [name for name in names if name not in CASES]
     if unknown or asked.rounds < 1:
         parser.error(f"cases are {', '.join(CASES)}; rounds at least 1")
-    report(measure(os.path.abspath(asked.program), names, [int(size) for size in asked.ranks.split(",")], asked.rounds))
+    report(measure(os.path.abspath(asked.program), names, [int(size) for size in asked.ranks.split(",")], asked.rounds, asked.mode))
 
 
 main()
