@@ -94,6 +94,15 @@ void ddp_run_watch_end(ddp_run_t *run)
     }
 }
 
+/* One process without mpirun needs no daemon of Open MPI beside it, which would be left behind, and has been
+ * seen to fill the memory, when the process is killed. */
+static void stay_alone(const ddp_launch_t *launch)
+{
+    if (!launch->is_managed && launch->tasks <= 1) {
+        (void)setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+    }
+}
+
 static ddp_status_t start_mpi(int *argc, char ***argv, ddp_watchdog_t *watchdog, int timeout_ms)
 {
     ddp_status_t status   = DDP_OK;
@@ -129,6 +138,7 @@ int ddp_start(ddp_run_t *run, const ddp_options_t *options, ddp_status_t early, 
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
         return early == DDP_ERR_CONFIG ? 2 : EXIT_FAILURE;
     }
+    stay_alone(&run->launch);
     run->watchdog_ms = (int)(run->config.ddp.timeout_s * 1000) + MPI_EXTRA_MS;
     if (ddp_watchdog_create(leave, run, &watchdog) != DDP_OK ||
         start_mpi(&argc, &argv, watchdog, run->watchdog_ms) != DDP_OK) {

@@ -50,6 +50,23 @@ usage()
     says '4 tasks, but MPI joins 1'
 }
 
+# One process starts no other: a daemon of MPI would outlive it when it is killed.
+alone()
+{
+    "$program" $small --set train.steps=100000 --out alone >out 2>err &
+    pid=$!
+    tries=0
+    until grep -q '"event":"step"' alone/metrics.jsonl 2>/dev/null || [ $tries -ge 300 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    cat "/proc/$pid/task/"*/children >children
+    kill -9 $pid
+    wait $pid
+    [ $tries -lt 300 ] || fail "no step in 30 s"
+    [ ! -s children ] || fail "it started process $(cat children)"
+}
+
 # Each rank reads its own file and options; differences are named.
 mismatch()
 {
