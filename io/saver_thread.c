@@ -47,7 +47,9 @@ static ddp_save_writer_t *my(ddp_saver_t *saver)
     return &saver->writers[saver->local_rank];
 }
 
-/* Until *flag has reached the number of the job; as long as somebody moves. */
+/* Until *flag has reached the number of the job; as long as somebody moves. What the thread does after it has
+ * given up looks like progress, so that whoever waits for the save must have seen its deadline pass before.
+ */
 static ddp_status_t wait_for(ddp_saver_t *saver, const _Atomic uint64_t *flag, const ddp_save_job_t *job)
 {
     ddp_status_t status = DDP_OK;
@@ -58,7 +60,7 @@ static ddp_status_t wait_for(ddp_saver_t *saver, const _Atomic uint64_t *flag, c
         const int64_t silence = ddp_saver_silence_ns(saver);
 
         DDP_TRY(check_stop(saver));
-        if (silence >= ddp_saver_timeout_ns(saver)) {
+        if (silence >= 2 * ddp_saver_timeout_ns(saver)) {
             ddp_saver_describe(saver, job->number, silence, line);
             DDP_TRY(ddp_fail(DDP_ERR_TIMEOUT, "%s", line));
         }
