@@ -387,6 +387,11 @@ void ddp_checkpoint_close(ddp_checkpoint_t **checkpoint_p)
     *checkpoint_p = NULL;
 }
 
+const char *ddp_checkpoint_path(const ddp_checkpoint_t *checkpoint)
+{
+    return checkpoint->path;
+}
+
 const ddp_training_state_t *ddp_checkpoint_state(const ddp_checkpoint_t *checkpoint)
 {
     return &checkpoint->state;

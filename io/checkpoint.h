@@ -67,6 +67,8 @@ DDP_API void ddp_checkpoint_close(ddp_checkpoint_t **checkpoint_p);
 /** The checks of open() without HDF5. @param [out] step_p  from the header; or NULL */
 DDP_API ddp_status_t ddp_checkpoint_verify(const char *path, uint64_t *step_p) DDP_NODISCARD;
 
+/** The path it was opened by; borrowed, valid until close. */
+DDP_API const char *ddp_checkpoint_path(const ddp_checkpoint_t *checkpoint);
 /** Borrowed from the checkpoint, valid until close; so are the texts in it. */
 DDP_API const ddp_training_state_t *ddp_checkpoint_state(const ddp_checkpoint_t *checkpoint);
 /** In registration order. */

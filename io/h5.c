@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -28,7 +29,16 @@ void ddp_h5_unlock(void)
 static herr_t take_first(unsigned n, const H5E_error2_t *error, void *text)
 {
     if (n == 0 && error->desc != NULL) {
-        snprintf(text, DDP_ERROR_LINE_SIZE, "%s", error->desc);
+        const char *colon = strstr(error->desc, ": time = ");
+        const char *cause = strstr(error->desc, "error message = '");
+
+        if (colon != NULL && cause != NULL) { /* of a file's calls: names of call and cause will do */
+            cause += strlen("error message = '");
+            snprintf(text, DDP_ERROR_LINE_SIZE, "%.*s: %.*s", (int)(colon - error->desc), error->desc,
+                     (int)strcspn(cause, "'"), cause);
+        } else {
+            snprintf(text, DDP_ERROR_LINE_SIZE, "%s", error->desc);
+        }
     }
     return 0;
 }

@@ -301,7 +301,7 @@ static ddp_status_t check_content(ddp_run_t *run)
     status = ddp_checkpoint_check_model(c->opened, ddp_params_descs(run->params),
                                         ddp_params_count(run->params), options->allow, options->n_allow);
     if (status != DDP_OK) {
-        ddp_error_prefix("the checkpoint is of another model");
+        ddp_error_prefix("'%s' is of another model", ddp_checkpoint_path(c->opened));
         return status;
     }
     ddp_data_fingerprint(run, data);

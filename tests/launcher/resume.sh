@@ -188,7 +188,7 @@ init()
     ranks 2 0 $small --out first --init whole/checkpoints/best.h5 --set train.steps=1 --set optimizer.lr=0
     ends_with "$whole"
     run 1 "$program" $small --out second --init whole/checkpoints/best.h5 --set 'model.hidden=[24,16,4]'
-    says 'the checkpoint is of another model'
+    says "'whole/checkpoints/best.h5' is of another model"
     run 1 "$program" $small --out second --init whole/checkpoints/best.h5 --set 'model.hidden=[24,16,4]' \
         --allow-missing 'fc4.*'
     says "'fc3.weight' is [10, 16], the model wants [4, 16]"
