@@ -190,6 +190,11 @@ room()
     holds err 'no space left on device'
     mkdir disk
     mount -t tmpfs -o size=6500k tmpfs disk 2>/dev/null || { echo 'no tmpfs for this user'; return 0; }
+    mkdir tiny
+    mount -t tmpfs -o size=4k tmpfs tiny
+    run 1 env DDPTRAIN_TMP="$folder/tiny" "$program" $small --out outline
+    umount tiny
+    holds err 'file write failed: No space left on device$' # HDF5's own words have addresses, and no end
     small="$small --set model.hidden=[200]" # 1.9 MB in a file, 3 in the check at the start
     run 0 "$program" $small --out disk/run
     whole=$(weights)
