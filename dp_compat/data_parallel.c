@@ -264,16 +264,29 @@ out:
     return status;
 }
 
-/* @return whether one hangs: then it still has what it was given */
-static bool close_all(ddp_dp_t *dp)
+static bool any_hangs(const ddp_dp_t *dp)
 {
     bool hangs = false;
+
+    for (size_t k = 0; k < dp->n; k++) {
+        hangs = hangs || dp->replica[k].is_hung;
+    }
+    return hangs;
+}
+
+/* Where one hangs the others keep what they have: it may read that, should it ever come back. But for device
+ * 0, which is the caller's. @return whether one hangs */
+static bool close_all(ddp_dp_t *dp)
+{
+    bool hangs = any_hangs(dp);
 
     for (size_t k = dp->n; k-- > 0;) {
         ddp_replica_t *replica = &dp->replica[k];
 
-        ddp_dp_run(replica, ddp_dp_close);
-        hangs = hangs || replica->is_hung;
+        if (!hangs || k == 0) {
+            ddp_dp_run(replica, ddp_dp_close);
+            hangs = hangs || replica->is_hung;
+        }
         ddp_dp_thread_stop(replica);
     }
     return hangs;
@@ -308,6 +321,9 @@ void ddp_dp_destroy(ddp_dp_t **dp_p)
     }
     first = dp->replica[0].device;
     hangs = close_all(dp);
+    if (hangs) { /* it may read the parameters; nothing hangs before there is a communicator */
+        ddp_comm_keep_memory(dp->params.reducer.comm);
+    }
     ddp_reducer_destroy(&dp->reducer);
     if (first != NULL) {
         ddp_dp_buffer_free(&dp->replica[0], &dp->averages);

@@ -42,11 +42,12 @@ static bool spin_while(const ddp_replica_t *replica, _Atomic int *state, int val
     return true;
 }
 
-static void run_job(ddp_replica_t *replica, ddp_dp_job_fn_t *job)
+/* On the thread that ran the job. */
+static void note_end(ddp_replica_t *replica, ddp_status_t status)
 {
-    replica->status  = job(replica);
+    replica->status  = status;
     replica->line[0] = '\0';
-    if (replica->status != DDP_OK) {
+    if (status != DDP_OK) {
         snprintf(replica->line, sizeof(replica->line), "%s", ddp_error_line());
     }
 }
@@ -67,6 +68,7 @@ static bool is_idle(int state)
 static void *work(void *replica_p)
 {
     ddp_replica_t *replica = replica_p;
+    ddp_status_t   status;
 
     for (;;) {
         int state = atomic_load_explicit(&replica->state, memory_order_acquire);
@@ -81,11 +83,12 @@ static void *work(void *replica_p)
         if (atomic_load_explicit(&replica->state, memory_order_acquire) == DDP_DP_JOB_END) {
             return NULL;
         }
-        run_job(replica, replica->job);
+        status = replica->job(replica);
         pthread_mutex_lock(&replica->lock);
         if (!replica->is_hung) {
+            note_end(replica, status);
             atomic_store_explicit(&replica->state, DDP_DP_JOB_DONE, memory_order_release);
-        } else { /* it was given up long ago */
+        } else { /* it was given up long ago, and that is its status */
             atomic_store_explicit(&replica->state, DDP_DP_JOB_END, memory_order_release);
         }
         pthread_cond_signal(&replica->done);
@@ -316,7 +319,7 @@ ddp_status_t ddp_dp_on_all(ddp_dp_t *dp, ddp_dp_job_fn_t *first_job, ddp_dp_job_
     for (size_t k = 1; k < dp->n_busy; k++) {
         post(&dp->replica[k], job);
     }
-    run_job(&dp->replica[0], first_job);
+    note_end(&dp->replica[0], first_job(&dp->replica[0]));
     for (size_t k = 1; k < dp->n_busy; k++) {
         wait_for(&dp->replica[k]);
     }
@@ -326,7 +329,7 @@ ddp_status_t ddp_dp_on_all(ddp_dp_t *dp, ddp_dp_job_fn_t *first_job, ddp_dp_job_
 void ddp_dp_run(ddp_replica_t *replica, ddp_dp_job_fn_t *job)
 {
     if (replica->index == 0) {
-        run_job(replica, job);
+        note_end(replica, job(replica));
     } else if (replica->has_thread && !replica->is_hung) {
         post(replica, job);
         wait_for(replica);

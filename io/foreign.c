@@ -20,8 +20,9 @@
 #include "io/npz_internal.h"
 
 #define NS_PER_S    INT64_C(1000000000)
-#define WAIT_PER_S  10000000 /* bytes */
-#define CPU_PER_S   20000000 /* bytes */
+#define LOOK_NS     (60 * NS_PER_S) /* the longest wait at a time */
+#define WAIT_PER_S  10000000        /* bytes */
+#define CPU_PER_S   20000000        /* bytes */
 #define NOT_RUNNING ((pid_t)-1)
 #define NONSENSE    "'%s': damaged or hostile: the process that parsed it tells nonsense"
 
@@ -146,7 +147,7 @@ static ddp_status_t get(const ddp_weights_t *w, void *to, size_t bytes)
         DDP_REQUIRE(f->left_ns > 0, DDP_ERR_FORMAT,
                     "'%s': damaged or hostile: HDF5 is not through with it after %d s", w->path,
                     f->timeout_s);
-        n_ready = poll(&ready, 1, (int)(f->left_ns / 1000000) + 1);
+        n_ready = poll(&ready, 1, (int)(f->left_ns < LOOK_NS ? f->left_ns / 1000000 : LOOK_NS / 1000000) + 1);
         f->left_ns -= ddp_clock_ns() - before;
         if (n_ready <= 0) {
             continue;

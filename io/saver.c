@@ -189,13 +189,13 @@ static bool end_thread(ddp_saver_t *saver)
 
 void ddp_saver_destroy(ddp_saver_t **saver_p)
 {
-    ddp_saver_t           *saver  = *saver_p;
+    ddp_saver_t           *saver  = saver_p != NULL ? *saver_p : NULL;
     const ddp_allocator_t *memory = ddp_allocator_private();
 
-    *saver_p = NULL;
     if (saver == NULL) {
         return;
     }
+    *saver_p = NULL;
     if (saver->has_thread &&
         !end_thread(saver)) { /* should the disk answer one day, it finds what it needs */
         ddp_comm_keep_memory(saver->params.comm);

@@ -103,6 +103,9 @@ typedef struct ddp_compare_span {
     double start_ms, end_ms;
 } ddp_compare_span_t;
 
+/** In place of the hash of weights that differed from round to round. */
+#define DDP_COMPARE_UNSTEADY "not the same in each round"
+
 /** One way with one number of devices, over the measured steps of all its rounds. What was not told is NaN.
  */
 typedef struct ddp_compare_result {
@@ -125,8 +128,8 @@ typedef struct ddp_compare_result {
 
     ddp_compare_device_t device[DDP_COMPARE_MAX_DEVICES];
     double               memory_ratio, busy_ratio; /* device 0 to the mean of the others */
-    char                 weights[40];
-    bool                 is_equal; /* to the weights of one device, bit for bit */
+    char                 weights[40];              /* hash, or DDP_COMPARE_UNSTEADY */
+    bool                 is_equal;                 /* to the weights of one device, bit for bit */
 } ddp_compare_result_t;
 
 /** All that is measured and concluded. */

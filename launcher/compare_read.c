@@ -183,7 +183,7 @@ static ddp_status_t take_end(const cJSON *event, ddp_compare_result_t *result)
     memcpy(before, result->weights, sizeof(before));
     text(event, "weights", result->weights, sizeof(result->weights));
     if (before[0] != '\0' && strcmp(before, result->weights) != 0) {
-        (void)snprintf(result->weights, sizeof(result->weights), "not the same in each round");
+        (void)snprintf(result->weights, sizeof(result->weights), "%s", DDP_COMPARE_UNSTEADY);
     }
     return take_links(cJSON_GetObjectItemCaseSensitive(event, "links"), result);
 }

@@ -208,7 +208,8 @@ static void derive(const ddp_compare_t *compare, const ddp_compare_result_t *one
     if (ddp_compare_is_measured(one)) {
         result->speedup    = one->spread.median / result->spread.median;
         result->efficiency = result->speedup / (double)result->devices;
-        result->is_equal   = one->weights[0] != '\0' && strcmp(one->weights, result->weights) == 0;
+        result->is_equal   = one->weights[0] != '\0' && strcmp(one->weights, DDP_COMPARE_UNSTEADY) != 0 &&
+                           strcmp(one->weights, result->weights) == 0;
     }
 }
 

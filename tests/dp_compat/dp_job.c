@@ -47,6 +47,16 @@ static bool has(uint64_t bits, size_t v)
     return v < 64 && (bits >> v & 1) != 0;
 }
 
+/* Does one hang? Then until it is over. */
+static void hang(const dp_job_t *job, uint64_t bits, size_t v)
+{
+    const struct timespec pause = {0, 1000000};
+
+    while (has(bits, v) && !atomic_load(&job->is_over)) {
+        nanosleep(&pause, NULL);
+    }
+}
+
 static ddp_status_t forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro, const void *const *inputs,
                             ddp_tensor_t **output_p)
 {
@@ -54,11 +64,8 @@ static ddp_status_t forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micr
     const ddp_model_config_t *m      = &job->setup.model;
     ddp_status_t              status = DDP_OK;
     ddp_tensor_t             *x      = NULL;
-    struct timespec           pause  = {0, 1000000};
 
-    while (has(job->hangs, micro->micro_batch) && !atomic_load(&job->is_over)) {
-        nanosleep(&pause, NULL);
-    }
+    hang(job, job->hangs, micro->micro_batch);
     DDP_REQUIRE(!has(job->fails, micro->micro_batch), DDP_ERR_IO, "micro-batch %zu is planted to fail",
                 micro->micro_batch);
     DDP_TRY(ddp_tape_input(tape, inputs[0], 4, (size_t[]){micro->n, m->height, m->width, m->channels}, &x));
@@ -83,6 +90,8 @@ static ddp_status_t loss(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micro, 
     dp_job_t    *job    = ctx;
     ddp_status_t status = DDP_OK;
 
+    atomic_fetch_add(&job->losses, 1);
+    hang(job, job->loss_hangs, micro->micro_batch);
     DDP_REQUIRE(job->wanted_step == 0 || micro->step == job->wanted_step, DDP_ERR_STATE, "this is step %llu",
                 (unsigned long long)micro->step);
     if (job->loss_has_weights) {

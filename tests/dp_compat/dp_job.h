@@ -61,10 +61,12 @@ typedef struct dp_job {
     /* planted; read by several threads, written between steps */
     uint64_t    fails; /* bit v: forward of micro-batch v fails */
     uint64_t    hangs;
-    uint64_t    reshapes; /* its output is flattened */
-    _Atomic int is_over;  /* lets those that hang go on */
-    size_t      spoiled;  /* this picture, from 1, has a NaN; 0: none */
-    size_t      shift;    /* pictures begin here */
+    uint64_t    loss_hangs; /* the same of its loss */
+    uint64_t    reshapes;   /* its output is flattened */
+    _Atomic int is_over;    /* lets those that hang go on */
+    _Atomic int losses;     /* how many were begun */
+    size_t      spoiled;    /* this picture, from 1, has a NaN; 0: none */
+    size_t      shift;      /* pictures begin here */
     bool        loss_has_weights;
     uint64_t    wanted_step; /* what micro-batches must say, where it is not 0 */
     bool        is_slow, starves;

@@ -356,6 +356,21 @@ START_TEST(weights_that_differ_are_named)
 }
 END_TEST
 
+START_TEST(weights_that_change_from_round_to_round_are_equal_to_none)
+{
+    ddp_compare_t        *compare = make();
+    ddp_compare_result_t *one     = measured(compare, DDP_COMPARE_ONE, 1, 10, 0.2);
+    ddp_compare_result_t *dp      = measured(compare, DDP_COMPARE_DP, 2, 6, 0.2);
+
+    (void)measured(compare, DDP_COMPARE_DDP, 2, 5, 0.2);
+    (void)snprintf(one->weights, sizeof(one->weights), DDP_COMPARE_UNSTEADY);
+    (void)snprintf(dp->weights, sizeof(dp->weights), DDP_COMPARE_UNSTEADY);
+    assert_says(conclude(compare), "The weights of 3 of these 3 differ from those of one device");
+    ck_assert(!dp->is_equal);
+    drop(compare);
+}
+END_TEST
+
 /* Write a run's metrics.jsonl. */
 static void write_metrics(const char *folder, const char *text)
 {
@@ -520,6 +535,7 @@ int main(void)
     tcase_add_test(tcase, memory_of_device_0_as_the_limit_is_told_with_numbers);
     tcase_add_test(tcase, what_failed_is_named_and_the_rest_is_judged);
     tcase_add_test(tcase, weights_that_differ_are_named);
+    tcase_add_test(tcase, weights_that_change_from_round_to_round_are_equal_to_none);
     tcase_add_test(tcase, a_run_is_read_as_its_metrics_tell);
     tcase_add_test(tcase, a_run_that_breaks_off_or_is_none_is_an_error);
     tcase_add_test(tcase, devices_are_sorted_and_one_is_always_there);
