@@ -274,8 +274,8 @@ static bool any_hangs(const ddp_dp_t *dp)
     return hangs;
 }
 
-/* Where one hangs the others keep what they have: it may read that, should it ever come back. But for device
- * 0, which is the caller's. @return whether one hangs */
+/* Where one hangs the others keep what they have: it may read that, should it ever come back.
+ * @return whether one hangs */
 static bool close_all(ddp_dp_t *dp)
 {
     bool hangs = any_hangs(dp);
@@ -283,9 +283,9 @@ static bool close_all(ddp_dp_t *dp)
     for (size_t k = dp->n; k-- > 0;) {
         ddp_replica_t *replica = &dp->replica[k];
 
-        if (!hangs || k == 0) {
+        if (!hangs) {
             ddp_dp_run(replica, ddp_dp_close);
-            hangs = hangs || replica->is_hung;
+            hangs = replica->is_hung;
         }
         ddp_dp_thread_stop(replica);
     }
@@ -322,6 +322,8 @@ void ddp_dp_destroy(ddp_dp_t **dp_p)
     first = dp->replica[0].device;
     hangs = close_all(dp);
     if (hangs) { /* it may read the parameters; nothing hangs before there is a communicator */
+        ddp_device_set_moved(first, NULL, NULL);
+        ddp_device_keep_memory(first);
         ddp_comm_keep_memory(dp->params.reducer.comm);
     }
     ddp_reducer_destroy(&dp->reducer);

@@ -139,8 +139,8 @@ typedef struct ddp_dp_params {
  * DDP_ERR_SYSTEM: a thread cannot start
  */
 DDP_API ddp_status_t ddp_dp_create(const ddp_dp_params_t *params, ddp_dp_t **dp_p) DDP_NODISCARD;
-/** A device that hangs is left behind with its thread. Memory of the devices other than device 0, and that of
- * the communicator, then stays for the rest of the process; so must what the callbacks read. Accepts NULL. */
+/** A device that hangs is left behind with its thread. Memory of all devices and that of the communicator
+ * then stays for the rest of the process; so must what the callbacks read. Accepts NULL. */
 DDP_API void ddp_dp_destroy(ddp_dp_t **dp_p);
 
 /**

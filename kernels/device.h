@@ -98,6 +98,9 @@ DDP_API ddp_device_memory_t ddp_device_memory(const ddp_device_t *device);
 DDP_API ddp_status_t ddp_device_charge(ddp_device_t *device, const char *label, size_t bytes) DDP_NODISCARD;
 /** Take a charge back. */
 DDP_API void ddp_device_discharge(ddp_device_t *device, size_t bytes);
+/** What has not been given back when the device is destroyed stays for the rest of the process: a thread that
+ * does not come back may still use it. */
+DDP_API void ddp_device_keep_memory(ddp_device_t *device);
 
 /**
  * What to call in a wait when no stream can go on (ddp's communicator: spin, yield, futex, deadline). NULL:

@@ -53,6 +53,7 @@ struct ddp_device {
     ddp_device_memory_t memory;
     ddp_device_block_t *blocks; /* owned, [blocks_room] */
     size_t              n_blocks, blocks_room;
+    bool                is_kept;                    /* blocks may be left at the end, and stay */
     size_t              dry_bytes;                  /* addresses handed out, if dry */
     ddp_device_block_t  scratch[DDP_SCRATCH_DEPTH]; /* of kernels (kernels/cpu/scratch.h) */
     int                 scratch_depth;              /* how many are borrowed */
@@ -81,7 +82,7 @@ struct ddp_device {
 
 /** Allocator and account. */
 void ddp_device_memory_open(ddp_device_t *device, size_t cap);
-/** All memory but that of kernels has been given back. */
+/** All memory but that of kernels has been given back, or is kept. */
 void ddp_device_memory_close(ddp_device_t *device);
 
 /** Whose work this thread runs; NULL: none. */

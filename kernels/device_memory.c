@@ -47,6 +47,11 @@ void ddp_device_discharge(ddp_device_t *device, size_t bytes)
     device->memory.held -= bytes;
 }
 
+void ddp_device_keep_memory(ddp_device_t *device)
+{
+    device->is_kept = true;
+}
+
 ddp_device_memory_t ddp_device_memory(const ddp_device_t *device)
 {
     return device->memory;
@@ -133,7 +138,7 @@ void ddp_device_memory_close(ddp_device_t *device)
     for (int i = 0; i < DDP_SCRATCH_DEPTH; i++) {
         device_release(device, device->scratch[i].memory);
     }
-    assert(device->n_blocks == 0);
+    assert(device->n_blocks == 0 || device->is_kept);
     free(device->blocks);
 }
 
