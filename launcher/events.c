@@ -23,7 +23,7 @@ static void add_text(cJSON *object, const char *name, const char *value)
     }
 }
 
-static void write_event(ddp_run_t *run, cJSON *event)
+void ddp_events_write(ddp_run_t *run, cJSON *event)
 {
     ddp_run_watch_disk(run, "writing metrics.jsonl");
     ddp_metrics_write(run->metrics, event);
@@ -158,7 +158,7 @@ void ddp_event_start(ddp_run_t *run)
         ddp_config_value(&run->config, i, value, sizeof(value));
         add_text(config, name, value);
     }
-    write_event(run, event);
+    ddp_events_write(run, event);
 }
 
 /* {"ready_ms": [...], "launched_ms": [...], "done_ms": [...]} of the last step; whole microseconds. */
@@ -212,7 +212,7 @@ void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
     if (report->skipped > 0) {
         add(event, "skipped", (double)report->skipped);
     }
-    write_event(run, event);
+    ddp_events_write(run, event);
 }
 
 void ddp_event_stop(ddp_run_t *run, uint64_t step)
@@ -220,7 +220,7 @@ void ddp_event_stop(ddp_run_t *run, uint64_t step)
     cJSON *event = ddp_metrics_event("stop");
 
     add(event, "step", (double)step);
-    write_event(run, event);
+    ddp_events_write(run, event);
 }
 
 void ddp_event_checkpoint(ddp_run_t *run, const ddp_save_result_t *result)
@@ -236,7 +236,7 @@ void ddp_event_checkpoint(ddp_run_t *run, const ddp_save_result_t *result)
     } else {
         add_text(event, "error", result->why);
     }
-    write_event(run, event);
+    ddp_events_write(run, event);
 }
 
 void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eval_result_t *result)
@@ -251,7 +251,7 @@ void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eva
     }
     add(event, "accuracy", result->accuracy);
     add(event, "seconds", result->seconds);
-    write_event(run, event);
+    ddp_events_write(run, event);
 }
 
 void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
@@ -272,5 +272,5 @@ void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
     }
     add(event, "accuracy", report->test.accuracy);
     add_text(event, "weights", report->weights);
-    write_event(run, event);
+    ddp_events_write(run, event);
 }

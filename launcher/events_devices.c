@@ -67,7 +67,7 @@ void ddp_event_trace(ddp_run_t *run, uint64_t step, double step_ms, const ddp_sp
         (void)cJSON_AddItemToArray(span, cJSON_CreateNumber(spans[i].end_us));
         (void)cJSON_AddItemToArray(all, span);
     }
-    ddp_metrics_write(run->metrics, event);
+    ddp_events_write(run, event);
 }
 
 static void add_memory(cJSON *list, int64_t id, const ddp_dp_memory_t *memory, uint64_t pss)

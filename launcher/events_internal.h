@@ -1,9 +1,11 @@
-/** @file Parts of events about devices. Private to launcher/events*.c. */
+/** @file What the files of events share. Private to launcher/events*.c. */
 #ifndef DDP_EVENTS_INTERNAL_H_
 #define DDP_EVENTS_INTERNAL_H_
 
 #include "launcher/run.h"
 
+/** A line of metrics.jsonl; the disk has a deadline. `event` is taken, and may be NULL. */
+void ddp_events_write(ddp_run_t *run, cJSON *event);
 /** Fields of a step event: means over its steps. `event` may be NULL, as below. */
 void ddp_events_add_times(cJSON *event, const ddp_run_t *run, const ddp_step_report_t *report);
 /** Fields of the start event: with train.mode dp what is planned for each device. */
