@@ -65,8 +65,10 @@ static ddp_status_t choose_devices(ddp_dp_t *dp)
     ddp_status_t           status = DDP_OK;
     int                    cores[DDP_DP_MAX_DEVICES];
 
-    dp->cores    = ddp_dp_cores(cores, DDP_DP_MAX_DEVICES);
-    dp->n        = params->device_ids != NULL ? params->n_devices : (size_t)(dp->cores > 0 ? dp->cores : 1);
+    dp->cores = ddp_dp_cores(cores, DDP_DP_MAX_DEVICES);
+    dp->n     = params->device_ids != NULL ? params->n_devices : (size_t)(dp->cores > 0 ? dp->cores : 1);
+    DDP_REQUIRE(params->device_memory == NULL || params->n_devices == dp->n, DDP_ERR_INVALID_ARG,
+                "device memory is said for %zu devices; there are %zu", params->n_devices, dp->n);
     dp->output   = params->output_device < 0 ? 0 : dp->n;
     dp->may_spin = dp->cores >= (int)dp->n;
     dp->replica  = calloc(dp->n, sizeof(*dp->replica));

@@ -106,7 +106,6 @@ struct ddp_dp {
     size_t             caps[DDP_DP_MAX_DEVICES];
     size_t             n;          /* devices */
     size_t             output;     /* index of the output device */
-    ddp_comm_t        *comm;       /* borrowed */
     ddp_comm_t        *owned_comm; /* or NULL */
     ddp_reducer_t     *reducer;    /* owned */
     ddp_replica_t     *replica;    /* owned, [n] */

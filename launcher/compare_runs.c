@@ -340,6 +340,7 @@ static ddp_status_t plan(runner_t *runner)
     ddp_compare_t               *compare = runner->compare;
     const ddp_compare_options_t *options = &compare->options;
     ddp_compare_result_t        *result  = ddp_compare_new(compare, DDP_COMPARE_ONE, 1);
+    char                         line[DDP_COMPARE_LINE];
 
     for (size_t i = 0; i < options->n_counts && result != NULL; i++) {
         result = ddp_compare_new(compare, DDP_COMPARE_DP, options->counts[i]);
@@ -348,11 +349,12 @@ static ddp_status_t plan(runner_t *runner)
             (void)snprintf(result->error, sizeof(result->error), "mpirun is not in PATH");
         }
         if (compare->room > 0 && options->counts[i] > compare->room) {
-            ddp_compare_note(compare,
-                             "%zu devices, but this machine has %zu core%s for them: times of more devices "
-                             "than cores say little",
-                             options->counts[i], compare->cores, compare->cores > 1 ? "s" : "");
-            ddp_log(DDP_LOG_WARN, "%s", compare->notes[compare->n_notes - 1]);
+            (void)snprintf(line, sizeof(line),
+                           "%zu devices, but this machine has %zu core%s for them: times of more devices "
+                           "than cores say little",
+                           options->counts[i], compare->cores, compare->cores > 1 ? "s" : "");
+            ddp_compare_note(compare, "%s", line);
+            ddp_log(DDP_LOG_WARN, "%s", line);
         }
     }
     return result != NULL

@@ -56,6 +56,11 @@ static winner_t winner_of(const ddp_compare_t *compare, size_t devices)
     return is_faster(ddp, dp) ? DDP : is_faster(dp, ddp) ? DP : SAME;
 }
 
+static const char *why(const ddp_compare_result_t *result)
+{
+    return result != NULL ? result->error : "it was not run";
+}
+
 static void say_times(ddp_compare_t *compare, size_t devices)
 {
     const ddp_compare_result_t *dp   = ddp_compare_find(compare, DDP_COMPARE_DP, devices);
@@ -72,10 +77,10 @@ static void say_times(ddp_compare_t *compare, size_t devices)
         say(compare, "%zu devices: neither way could be measured.", devices);
         break;
     case DP_ALONE:
-        say(compare, "%zu devices: DDP could not be measured (%.300s).", devices, ddp->error);
+        say(compare, "%zu devices: DDP could not be measured (%.300s).", devices, why(ddp));
         break;
     case DDP_ALONE:
-        say(compare, "%zu devices: DataParallel could not be measured (%.300s).", devices, dp->error);
+        say(compare, "%zu devices: DataParallel could not be measured (%.300s).", devices, why(dp));
         break;
     case SAME:
         say(compare,

@@ -160,7 +160,7 @@ static ddp_status_t open_dp(dp_job_t *job)
     params.loss            = loss;
     params.hung            = job->setup.hung;
     params.ctx             = job;
-    params.device_memory   = job->setup.memory;
+    params.device_memory   = job->setup.all ? NULL : job->setup.memory;
     params.timeout_ms      = job->setup.timeout_ms;
     params.reducer         = job->setup.reducer;
     params.reducer.compute = job->stream;

@@ -478,7 +478,7 @@ timeline()
     sed -n 's/.*"spans":\[\[\(.*\)\]\]}/\1/p' "$1" | sed 's/\],\[/\n/g' | tr -d '"' >spans
     awk -F, -v buckets="$2" -v ms="$(number "$1" trace step_ms)" '
         { n[$1]++; if ($3 > $4 || $3 < -1000 || $4 > 1000 * ms + 1000) bad = 1 }
-        $1 == "forward" { begin[$2] = $3; if ($3 < end[$2]) bad = 1 }
+        $1 == "forward" { begin[$2] = $3; if ($2 in end && $3 < end[$2]) bad = 1 }
         $1 == "backward" { end[$2] = $4; if ($3 < begin[$2]) bad = 1 }
         END { exit bad || n["forward"] != 8 || n["backward"] != 8 || n["reduce"] != 2 * buckets || n["exposed"] > 2 }' spans ||
         fail "spans of a step of $(number "$1" trace step_ms) ms: $(cat spans)"
