@@ -240,6 +240,13 @@ ddp_status_t ddp_saver_settle(ddp_saver_t *saver)
     return ddp_saver_wait(saver, ddp_saver_hang_ns(saver), &hangs);
 }
 
+static void at_disk(const ddp_saver_t *saver, bool begins)
+{
+    if (saver->params.at_disk != NULL) {
+        saver->params.at_disk(saver->params.at_disk_ctx, begins);
+    }
+}
+
 ddp_status_t ddp_saver_save(ddp_saver_t *saver, const ddp_training_state_t *state, bool is_best)
 {
     ddp_status_t   status = DDP_OK;
@@ -252,7 +259,9 @@ ddp_status_t ddp_saver_save(ddp_saver_t *saver, const ddp_training_state_t *stat
     if (saver->rank == 0 && hangs) {
         note_hanging(saver, state->step);
     } else if (saver->rank == 0) {
+        at_disk(saver, true);
         is_made = ddp_saver_plan(saver, state, &job) == DDP_OK ? 1 : 0;
+        at_disk(saver, false);
         if (is_made == 0) {
             note_failure(saver, state->step, ddp_error_line());
         }

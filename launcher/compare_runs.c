@@ -189,11 +189,11 @@ static void tell_failure(const runner_t *runner, ddp_child_end_t end, int code, 
                        strsignal(code));
         break;
     case DDP_CHILD_STUCK:
-        (void)snprintf(result->error, sizeof(result->error), "no new step in %g s (--timeout); it said: %s",
+        (void)snprintf(result->error, sizeof(result->error), "no new step in %g s (--timeout): %s",
                        runner->compare->options.timeout_s, line);
         break;
     case DDP_CHILD_KILLED:
-        (void)snprintf(result->error, sizeof(result->error), "ended by signal %d (%s); it said: %s", code,
+        (void)snprintf(result->error, sizeof(result->error), "ended by signal %d (%s): %s", code,
                        strsignal(code), line);
         break;
     case DDP_CHILD_EXITED:

@@ -27,6 +27,16 @@ static ddp_status_t note_held(ddp_run_t *run, ddp_status_t status)
     return status;
 }
 
+static void watch_outline(void *ctx, bool begins)
+{
+    if (begins) {
+        ddp_run_watch_disk(ctx,
+                           "making the outline of a checkpoint (DDPTRAIN_TMP, else /dev/shm, TMPDIR, /tmp)");
+    } else {
+        ddp_run_watch_end(ctx);
+    }
+}
+
 ddp_status_t ddp_checkpoints_create(ddp_run_t *run)
 {
     ddp_status_t       status = DDP_OK;
@@ -37,13 +47,15 @@ ddp_status_t ddp_checkpoints_create(ddp_run_t *run)
         return DDP_OK;
     }
     snprintf(folder, sizeof(folder), "%s/checkpoints", run->folder);
-    params.comm       = run->comm;
-    params.reducer    = run->reducer;
-    params.tensors    = ddp_params_descs(run->params);
-    params.n_tensors  = ddp_params_count(run->params);
-    params.folder     = folder;
-    params.keep       = (size_t)run->config.checkpoint.keep;
-    params.timeout_ms = (int)(run->config.checkpoint.timeout_s * 1000);
+    params.comm        = run->comm;
+    params.reducer     = run->reducer;
+    params.tensors     = ddp_params_descs(run->params);
+    params.n_tensors   = ddp_params_count(run->params);
+    params.folder      = folder;
+    params.keep        = (size_t)run->config.checkpoint.keep;
+    params.timeout_ms  = (int)(run->config.checkpoint.timeout_s * 1000);
+    params.at_disk     = watch_outline;
+    params.at_disk_ctx = run;
     DDP_TRY(note_held(run, ddp_saver_create(&params, &run->checkpoints.saver)));
 out:
     return status;
@@ -123,10 +135,7 @@ static ddp_status_t begin(ddp_run_t *run, uint64_t done)
     ddp_config_value(&run->config, ddp_config_find("optimizer", "kind"), kind, sizeof(kind));
     ddp_data_fingerprint(run, data);
     DDP_TRY(ddp_reducer_finish(run->reducer));
-    ddp_run_watch_disk(run, "making the outline of a checkpoint (DDPTRAIN_TMP, else /dev/shm, TMPDIR, /tmp)");
-    status = ddp_saver_save(c->saver, &state, best);
-    ddp_run_watch_end(run);
-    DDP_TRY(status);
+    DDP_TRY(ddp_saver_save(c->saver, &state, best));
 out:
     free(yaml);
     return status;

@@ -1,11 +1,26 @@
 #include <mpi.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "io/saver.h"
 #include "tests/io/checkpoint_file.h"
 
 static char top[IO_TEST_PATH];
 static int  rank, size;
+
+typedef struct disk {
+    int     calls;
+    int64_t ns;
+} disk_t;
+
+/* The clock of rank 0's disk: how long it ran, and how often. */
+static void time_disk(void *ctx, bool begins)
+{
+    disk_t *disk = ctx;
+
+    disk->calls++;
+    disk->ns += begins ? -ddp_clock_ns() : ddp_clock_ns();
+}
 
 /* A communicator, a reducer with the tensors of checkpoint_file.h, and a saver. */
 typedef struct setting {
@@ -14,6 +29,7 @@ typedef struct setting {
     ddp_stream_t     *stream;
     ddp_reducer_t    *reducer;
     ddp_saver_t      *saver;
+    disk_t            disk;
     ddp_tensor_desc_t tensors[CHECKPOINT_TENSORS];
 } setting_t;
 
@@ -41,12 +57,14 @@ static ddp_status_t open_setting(setting_t *s)
     reducer.n_tensors     = CHECKPOINT_TENSORS;
     reducer.micro_batches = 8;
     DDP_TRY(ddp_reducer_create(&reducer, &s->reducer));
-    saver.comm      = s->comm;
-    saver.reducer   = s->reducer;
-    saver.tensors   = s->tensors;
-    saver.n_tensors = CHECKPOINT_TENSORS;
-    saver.folder    = top;
-    saver.keep      = 2;
+    saver.comm        = s->comm;
+    saver.reducer     = s->reducer;
+    saver.tensors     = s->tensors;
+    saver.n_tensors   = CHECKPOINT_TENSORS;
+    saver.folder      = top;
+    saver.keep        = 2;
+    saver.at_disk     = time_disk;
+    saver.at_disk_ctx = &s->disk;
     DDP_TRY(ddp_saver_create(&saver, &s->saver));
 out:
     return status;
@@ -149,6 +167,28 @@ static size_t read_file(const char *path, unsigned char *bytes, size_t room)
     ck_assert_int_eq(fclose(file), 0);
     return n;
 }
+
+START_TEST(a_rank_that_comes_late_is_no_slow_disk)
+{
+    const ddp_training_state_t state = checkpoint_state(42);
+    const int64_t              late  = 500000000;
+    setting_t                  s;
+    int64_t                    begin;
+
+    ddp_assert_all(open_setting(&s) == DDP_OK);
+    set_steps(&s, 42);
+    ddp_assert_all(ddp_reducer_publish(s.reducer) == DDP_OK);
+    begin = ddp_clock_ns();
+    while (rank > 0 && ddp_clock_ns() - begin < late) {
+        usleep(1000);
+    }
+    ddp_assert_all(ddp_saver_save(s.saver, &state, false) == DDP_OK);
+    ddp_assert_all(s.disk.calls == (rank == 0 ? 2 : 0));
+    ddp_assert_all(s.disk.ns < late / 2);
+    ddp_assert_all(ddp_saver_finish(s.saver) == DDP_OK);
+    close_setting(&s);
+}
+END_TEST
 
 /* What changes after the save is not in it. */
 START_TEST(the_file_is_the_same_byte_for_byte_on_any_number_of_ranks)
@@ -353,6 +393,7 @@ static Suite *make_suite(void)
 
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, the_file_is_the_same_byte_for_byte_on_any_number_of_ranks);
+    tcase_add_test(tcase, a_rank_that_comes_late_is_no_slow_disk);
     tcase_add_test(tcase, a_checkpoint_restores_values_moments_and_steps_on_every_machine);
     tcase_add_test(tcase, weights_only_leave_moments_and_what_the_file_lacks);
     tcase_add_test(tcase, the_newest_and_the_best_stay);
