@@ -358,6 +358,7 @@ START_TEST(a_dry_device_checks_work_and_drops_it)
     ddp_stream_t       *stream    = NULL;
     ddp_event_t        *event     = NULL;
     void               *memory[2] = {NULL, NULL};
+    void               *none      = NULL;
     long                number    = 0;
 
     params.dry = true;
@@ -381,9 +382,11 @@ START_TEST(a_dry_device_checks_work_and_drops_it)
     ddp_assert_ok(ddp_stream_synchronize(stream, -1));
     ck_assert_int_eq(number, 0);
     ck_assert_int_eq(ddp_device_allocator(device)->acquire(ddp_device_allocator(device)->ctx, "too much",
-                                                           (size_t)1 << 62, &memory[0]),
+                                                           (size_t)1 << 62, &none),
                      DDP_ERR_NO_MEMORY);
-    ddp_device_allocator(device)->release(ddp_device_allocator(device)->ctx, memory[1]);
+    for (int i = 0; i < 2; i++) {
+        ddp_device_allocator(device)->release(ddp_device_allocator(device)->ctx, memory[i]);
+    }
     ddp_event_destroy(&event);
     ddp_stream_destroy(&stream);
     ddp_device_destroy(&device);
