@@ -7,7 +7,8 @@
  * that submits or waits. DDP_DEVICE_SCHEDULE=now (default) runs work as soon as its stream lets it; =defer
  * runs nothing before somebody waits, and then the youngest stream first, as far as its event waits let it,
  * so that a missing event wait gives wrong values; =defer:<seed> takes streams in random order. Thread: a
- * device and all that belongs to it are used by the thread that created it.
+ * device and all that belongs to it are used by the thread that created it; devices share nothing, so several
+ * threads may each have their own.
  */
 #ifndef DDP_DEVICE_H_
 #define DDP_DEVICE_H_

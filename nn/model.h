@@ -39,6 +39,7 @@ typedef struct ddp_model_config {
  */
 DDP_API ddp_status_t ddp_model_gpt2_preset(const char *name, ddp_model_config_t *config) DDP_NODISCARD;
 
+/** Forward only reads it: tapes of several threads may share one, each with a clone of its parameters. */
 typedef struct ddp_model ddp_model_t;
 
 /**
