@@ -70,7 +70,7 @@ static ddp_status_t forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micr
                 micro->micro_batch);
     DDP_TRY(ddp_tape_input(tape, inputs[0], 4, (size_t[]){micro->n, m->height, m->width, m->channels}, &x));
     for (int i = 0; job->is_slow && i < 10; i++) {
-        nanosleep(&(struct timespec){0, 120000000}, NULL);
+        nanosleep(&(struct timespec){0, 300000000}, NULL);
         DDP_TRY(ddp_nn_act(tape, x, DDP_ACT_RELU, &x));
     }
     DDP_TRY(ddp_model_forward(job->model, tape, x, &x));

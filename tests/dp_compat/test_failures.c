@@ -116,19 +116,19 @@ START_TEST(a_device_that_hangs_ends_the_step)
     const int64_t     start = ddp_clock_ns();
     ddp_step_result_t result;
 
-    setup.timeout_ms = 500;
+    setup.timeout_ms = 1500;
     dp_job_open(job, &setup);
     (void)dp_job_step(job, 12);
     job->fails = _i == 0 ? 0 : 2;
     job->hangs = 4;
     ddp_assert_fails(dp_job_try_step(job, 12, NULL, &result), DDP_ERR_TIMEOUT,
-                     "device 2 made no progress for 0.5 s in forward of step 2");
+                     "device 2 made no progress for 1.5 s in forward of step 2");
     if (_i == 1) {
         ck_assert_ptr_nonnull(
             strstr(ddp_error_line(), "device 1: micro-batch 1 is planted to fail; device 2"));
     }
     dp_job_close(job);
-    ck_assert_int_lt(ddp_clock_ns() - start, 20000 * DDP_NS_PER_MS);
+    ck_assert_int_lt(ddp_clock_ns() - start, 60000 * DDP_NS_PER_MS);
 }
 END_TEST
 
@@ -145,16 +145,16 @@ START_TEST(a_device_that_was_left_behind_may_come_back)
     ddp_step_result_t result;
 
     setup.output_device = 1;
-    setup.timeout_ms    = 500;
+    setup.timeout_ms    = 1500;
     dp_job_open(&late, &setup);
     late.loss_hangs = 1;
     left_behind     = late.dp;
     ddp_assert_fails(dp_job_try_step(&late, 12, NULL, &result), DDP_ERR_TIMEOUT,
-                     "device 1 made no progress for 0.5 s in loss of step 1");
+                     "device 1 made no progress for 1.5 s in loss of step 1");
     ck_assert_int_eq(atomic_load(&late.losses), 1);
     dp_job_close(&late);
     atomic_store(&late.is_over, 1);
-    while (atomic_load(&late.losses) < 4 && ddp_clock_ns() - start < 20000 * DDP_NS_PER_MS) {
+    while (atomic_load(&late.losses) < 4 && ddp_clock_ns() - start < 60000 * DDP_NS_PER_MS) {
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
     ck_assert_int_eq(atomic_load(&late.losses), 4);
@@ -179,14 +179,14 @@ START_TEST(that_device_0_hangs_is_told_from_another_thread)
     dp_job_t   job;
 
     setup.devices    = _i == 0 ? 1 : 3;
-    setup.timeout_ms = 500;
+    setup.timeout_ms = 1500;
     setup.hung       = on_hung;
+    hung_line[0]     = '\0';
     dp_job_open(&job, &setup);
     (void)dp_job_step(&job, 12);
     job.hangs = 1;
     (void)dp_job_step(&job, 12);
-    ck_assert_str_eq(hung_line, "device 0 made no progress for 0.5 s in forward of step 2");
-    hung_line[0] = '\0';
+    ck_assert_str_eq(hung_line, "device 0 made no progress for 1.5 s in forward of step 2");
     dp_job_close(&job);
 }
 END_TEST
@@ -201,7 +201,7 @@ static void hang_in_a_process_of_its_own(void *ctx)
         dp_job_t   job;
 
         setup.devices    = 1;
-        setup.timeout_ms = 500;
+        setup.timeout_ms = 1500;
         dp_job_open(&job, &setup);
         job.hangs = 1;
         (void)dp_job_step(&job, 12);
@@ -217,7 +217,7 @@ START_TEST(else_that_ends_the_process_with_a_line)
 
     dp_job_stderr(hang_in_a_process_of_its_own, &status, text, sizeof(text));
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    ck_assert_msg(strstr(text, "device 0 made no progress for 0.5 s in forward of step 1\n") != NULL, "%s",
+    ck_assert_msg(strstr(text, "device 0 made no progress for 1.5 s in forward of step 1\n") != NULL, "%s",
                   text);
 }
 END_TEST
@@ -229,8 +229,9 @@ START_TEST(slow_is_not_hanging)
     dp_job_t   job;
 
     setup.devices    = _i == 0 ? 1 : 2;
-    setup.timeout_ms = 600;
+    setup.timeout_ms = 1500;
     setup.hung       = on_hung;
+    hung_line[0]     = '\0';
     dp_job_open(&job, &setup);
     job.is_slow = true;
     (void)dp_job_step(&job, setup.devices);
