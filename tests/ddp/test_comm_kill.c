@@ -15,7 +15,7 @@
 
 #define RANKS       3
 #define OUTPUT_SIZE 65536
-#define DEADLINE_NS (60 * 1000 * DDP_NS_PER_MS)
+#define DEADLINE_NS (120 * 1000 * DDP_NS_PER_MS)
 
 static char output[OUTPUT_SIZE];
 
