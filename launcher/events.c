@@ -9,11 +9,9 @@
 
 #define MIB 1048576.0
 
-static void add(cJSON *object, const char *name, double value)
+void ddp_events_number(cJSON *object, const char *name, double value)
 {
-    if (object != NULL) {
-        cJSON_AddNumberToObject(object, name, value);
-    }
+    (void)cJSON_AddNumberToObject(object, name, value); /* no memory means no field */
 }
 
 static void add_text(cJSON *object, const char *name, const char *value)
@@ -55,9 +53,9 @@ static void add_plan(cJSON *event, const ddp_run_t *run)
         ddp_error_clear(); /* the reducer is there, so this is no memory: one field less */
         return;
     }
-    add(event, "buckets", (double)plan.n_buckets);
-    add(event, "gradient_arenas", (double)plan.arenas);
-    add(event, "shared_bytes", (double)plan.shared_bytes);
+    ddp_events_number(event, "buckets", (double)plan.n_buckets);
+    ddp_events_number(event, "gradient_arenas", (double)plan.arenas);
+    ddp_events_number(event, "shared_bytes", (double)plan.shared_bytes);
 }
 
 /* What was planned for rank 0 and its machine. */
@@ -65,21 +63,21 @@ static void add_memory(cJSON *event, const ddp_run_memory_t *memory)
 {
     cJSON *object = event != NULL ? cJSON_AddObjectToObject(event, "memory_bytes") : NULL;
 
-    add(object, "parameters", (double)memory->parameters);
-    add(object, "moments", (double)memory->moments);
-    add(object, "gradients", (double)memory->gradients);
-    add(object, "tables", (double)memory->tables);
-    add(object, "data", (double)memory->data);
-    add(object, "activations", (double)memory->tape.activations);
-    add(object, "scratch", (double)(memory->tape.scratch + memory->kernels));
-    add(object, "records", (double)memory->tape.nodes);
-    add(object, "loader", (double)memory->loader);
-    add(object, "evaluation", (double)memory->evaluation);
-    add(object, "wire", (double)memory->wire);
-    add(object, "snapshot", (double)memory->snapshot);
-    add(object, "shared", (double)memory->shared);
-    add(object, "rank", (double)memory->own);
-    add(object, "machine", (double)memory->machine);
+    ddp_events_number(object, "parameters", (double)memory->parameters);
+    ddp_events_number(object, "moments", (double)memory->moments);
+    ddp_events_number(object, "gradients", (double)memory->gradients);
+    ddp_events_number(object, "tables", (double)memory->tables);
+    ddp_events_number(object, "data", (double)memory->data);
+    ddp_events_number(object, "activations", (double)memory->tape.activations);
+    ddp_events_number(object, "scratch", (double)(memory->tape.scratch + memory->kernels));
+    ddp_events_number(object, "records", (double)memory->tape.nodes);
+    ddp_events_number(object, "loader", (double)memory->loader);
+    ddp_events_number(object, "evaluation", (double)memory->evaluation);
+    ddp_events_number(object, "wire", (double)memory->wire);
+    ddp_events_number(object, "snapshot", (double)memory->snapshot);
+    ddp_events_number(object, "shared", (double)memory->shared);
+    ddp_events_number(object, "rank", (double)memory->own);
+    ddp_events_number(object, "machine", (double)memory->machine);
 }
 
 /* What pictures are normalised by: who computes with the weights elsewhere must do the same. */
@@ -106,7 +104,7 @@ static void add_devices(cJSON *event, const ddp_run_t *run)
     if (run->devices.n > 0 && event != NULL) {
         list = cJSON_CreateIntArray(run->devices.id, (int)run->devices.n);
         (void)cJSON_AddItemToObject(event, "devices", list);
-        add(event, "output_device", run->devices.output);
+        ddp_events_number(event, "output_device", run->devices.output);
     }
 }
 
@@ -123,34 +121,34 @@ void ddp_event_start(ddp_run_t *run)
     }
     add_text(event, "mode", run->config.train.mode == DDP_MODE_DP ? "dp" : "ddp");
     add_devices(event, run);
-    add(event, "ranks", ddp_comm_size(run->comm));
-    add(event, "machines", ddp_comm_machines(run->comm));
+    ddp_events_number(event, "ranks", ddp_comm_size(run->comm));
+    ddp_events_number(event, "machines", ddp_comm_machines(run->comm));
     add_text(event, "device", "cpu");
     add_text(event, "isa", ddp_isa_name(run->isa));
     if (run->config.train.precision == DDP_PRECISION_BF16) {
         add_text(event, "bf16", ddp_isa_has_bf16(run->isa) ? "instruction" : "emulated");
     }
     add_text(event, "data", run->data.source);
-    add(event, "samples", (double)run->data.samples);
-    add(event, "test_samples", (double)run->data.test_samples);
+    ddp_events_number(event, "samples", (double)run->data.samples);
+    ddp_events_number(event, "test_samples", (double)run->data.test_samples);
     if (run->data.context > 0) {
-        add(event, "context", (double)run->data.context);
-        add(event, "vocab", (double)run->config.model.vocab);
-        add(event, "tokens", run->data.tokens);
+        ddp_events_number(event, "context", (double)run->data.context);
+        ddp_events_number(event, "vocab", (double)run->config.model.vocab);
+        ddp_events_number(event, "tokens", run->data.tokens);
     } else {
         add_pixels(event, run);
     }
-    add(event, "parameters", (double)ddp_params_elements(run->params));
+    ddp_events_number(event, "parameters", (double)ddp_params_elements(run->params));
     if (run->frozen > 0) {
-        add(event, "frozen", (double)run->frozen);
+        ddp_events_number(event, "frozen", (double)run->frozen);
     }
     add_plan(event, run);
     add_memory(event, &run->memory);
     ddp_events_add_plan(event, run);
-    add(event, "micro_batches", (double)ddp_config_micro_batches(&run->config));
-    add(event, "total_steps", (double)run->total_steps);
-    add(event, "sample_gflop", ddp_model_flops(run->model) / 1e9);
-    add(event, "peak_gflops", run->peak_gflops);
+    ddp_events_number(event, "micro_batches", (double)ddp_config_micro_batches(&run->config));
+    ddp_events_number(event, "total_steps", (double)run->total_steps);
+    ddp_events_number(event, "sample_gflop", ddp_model_flops(run->model) / 1e9);
+    ddp_events_number(event, "peak_gflops", run->peak_gflops);
     add_digest(event, &run->config);
     config = event != NULL ? cJSON_AddObjectToObject(event, "config") : NULL;
     for (size_t i = 0; config != NULL && i < ddp_config_keys(); i++) {
@@ -186,31 +184,31 @@ void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
 {
     cJSON *event = ddp_metrics_event("step");
 
-    add(event, "step", (double)report->step);
-    add(event, "epoch", (double)report->epoch);
-    add(event, "loss", report->loss);
-    add(event, "lr", report->lr);
+    ddp_events_number(event, "step", (double)report->step);
+    ddp_events_number(event, "epoch", (double)report->epoch);
+    ddp_events_number(event, "loss", report->loss);
+    ddp_events_number(event, "lr", report->lr);
     if (!isnan(report->grad_norm)) {
-        add(event, "grad_norm", report->grad_norm);
+        ddp_events_number(event, "grad_norm", report->grad_norm);
     }
-    add(event, "step_ms", report->step_ms);
-    add(event, "samples_per_s", report->samples_per_s);
+    ddp_events_number(event, "step_ms", report->step_ms);
+    ddp_events_number(event, "samples_per_s", report->samples_per_s);
     if (report->tokens_per_s > 0) {
-        add(event, "tokens_per_s", report->tokens_per_s);
+        ddp_events_number(event, "tokens_per_s", report->tokens_per_s);
     }
     ddp_events_add_times(event, run, report);
-    add(event, "data_wait_ms", report->data_wait_ms);
-    add(event, "gflops", report->gflops);
-    add(event, "mfu", report->mfu);
+    ddp_events_number(event, "data_wait_ms", report->data_wait_ms);
+    ddp_events_number(event, "gflops", report->gflops);
+    ddp_events_number(event, "mfu", report->mfu);
     if (ddp_comm_size(run->comm) > 1) {
-        add(event, "slowest_rank", report->slowest_rank);
-        add(event, "spread_ms", report->spread_ms);
+        ddp_events_number(event, "slowest_rank", report->slowest_rank);
+        ddp_events_number(event, "spread_ms", report->spread_ms);
     }
     if (run->config.ddp.trace_buckets) {
         add_buckets(event, run);
     }
     if (report->skipped > 0) {
-        add(event, "skipped", (double)report->skipped);
+        ddp_events_number(event, "skipped", (double)report->skipped);
     }
     ddp_events_write(run, event);
 }
@@ -219,7 +217,7 @@ void ddp_event_stop(ddp_run_t *run, uint64_t step)
 {
     cJSON *event = ddp_metrics_event("stop");
 
-    add(event, "step", (double)step);
+    ddp_events_number(event, "step", (double)step);
     ddp_events_write(run, event);
 }
 
@@ -227,12 +225,12 @@ void ddp_event_checkpoint(ddp_run_t *run, const ddp_save_result_t *result)
 {
     cJSON *event = ddp_metrics_event("checkpoint");
 
-    add(event, "step", (double)result->step);
+    ddp_events_number(event, "step", (double)result->step);
     if (result->is_saved) {
         add_text(event, "path", result->path);
-        add(event, "bytes", (double)result->bytes);
-        add(event, "stall_ms", (double)result->stall_ns / 1e6);
-        add(event, "write_ms", (double)result->write_ns / 1e6);
+        ddp_events_number(event, "bytes", (double)result->bytes);
+        ddp_events_number(event, "stall_ms", (double)result->stall_ns / 1e6);
+        ddp_events_number(event, "write_ms", (double)result->write_ns / 1e6);
     } else {
         add_text(event, "error", result->why);
     }
@@ -243,14 +241,14 @@ void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eva
 {
     cJSON *event = ddp_metrics_event("eval");
 
-    add(event, "step", (double)step);
-    add(event, "epoch", (double)epoch);
-    add(event, "loss", result->loss);
+    ddp_events_number(event, "step", (double)step);
+    ddp_events_number(event, "epoch", (double)epoch);
+    ddp_events_number(event, "loss", result->loss);
     if (result->perplexity > 0) {
-        add(event, "perplexity", result->perplexity);
+        ddp_events_number(event, "perplexity", result->perplexity);
     }
-    add(event, "accuracy", result->accuracy);
-    add(event, "seconds", result->seconds);
+    ddp_events_number(event, "accuracy", result->accuracy);
+    ddp_events_number(event, "seconds", result->seconds);
     ddp_events_write(run, event);
 }
 
@@ -258,19 +256,19 @@ void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
 {
     cJSON *event = ddp_metrics_event("end");
 
-    add(event, "steps", (double)report->steps);
+    ddp_events_number(event, "steps", (double)report->steps);
     if (report->skipped > 0) {
-        add(event, "skipped", (double)report->skipped);
+        ddp_events_number(event, "skipped", (double)report->skipped);
     }
-    add(event, "seconds", report->seconds);
-    add(event, "first_step_ms", report->first_step_ms);
-    add(event, "peak_rss_mb", (double)report->use.peak_rss / MIB);
-    add(event, "pss_mb", (double)report->use.pss / MIB);
+    ddp_events_number(event, "seconds", report->seconds);
+    ddp_events_number(event, "first_step_ms", report->first_step_ms);
+    ddp_events_number(event, "peak_rss_mb", (double)report->use.peak_rss / MIB);
+    ddp_events_number(event, "pss_mb", (double)report->use.pss / MIB);
     ddp_events_add_use(event, run, report);
     if (report->test.perplexity > 0) {
-        add(event, "perplexity", report->test.perplexity);
+        ddp_events_number(event, "perplexity", report->test.perplexity);
     }
-    add(event, "accuracy", report->test.accuracy);
+    ddp_events_number(event, "accuracy", report->test.accuracy);
     add_text(event, "weights", report->weights);
     ddp_events_write(run, event);
 }

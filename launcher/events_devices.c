@@ -2,17 +2,12 @@
  * NULL for an object that there was no memory for. */
 #include "launcher/events_internal.h"
 
-static void add(cJSON *object, const char *name, double value)
-{
-    (void)cJSON_AddNumberToObject(object, name, value); /* no memory means no field */
-}
-
 /* Bytes between devices, by phase. */
 static void add_moved(cJSON *object, const uint64_t *moved)
 {
     for (int p = 0; p < DDP_DP_PHASES; p++) {
         if (moved[p] > 0) {
-            add(object, ddp_dp_phase_name((ddp_dp_phase_t)p), (double)moved[p]);
+            ddp_events_number(object, ddp_dp_phase_name((ddp_dp_phase_t)p), (double)moved[p]);
         }
     }
 }
@@ -25,7 +20,7 @@ static void add_phases(cJSON *event, const ddp_run_t *run, const ddp_measure_t *
     cJSON       *busy   = NULL;
 
     for (int p = 0; p < DDP_DP_PHASES; p++) {
-        add(phases, ddp_dp_phase_name((ddp_dp_phase_t)p), (double)sum->phase_ns[p] / ms);
+        ddp_events_number(phases, ddp_dp_phase_name((ddp_dp_phase_t)p), (double)sum->phase_ns[p] / ms);
     }
     busy = cJSON_AddArrayToObject(event, "device_busy_ms");
     for (size_t d = 0; d < run->devices.n; d++) {
@@ -39,12 +34,12 @@ void ddp_events_add_times(cJSON *event, const ddp_run_t *run, const ddp_step_rep
     const ddp_measure_t *sum = report->measure;
     const double         ms  = 1e6 * (double)sum->steps;
 
-    add(event, "forward_ms", (double)sum->forward_ns / ms);
-    add(event, "backward_ms", (double)sum->backward_ns / ms);
-    add(event, "exposed_comm_ms", (double)sum->exposed_ns / ms);
+    ddp_events_number(event, "forward_ms", (double)sum->forward_ns / ms);
+    ddp_events_number(event, "backward_ms", (double)sum->backward_ns / ms);
+    ddp_events_number(event, "exposed_comm_ms", (double)sum->exposed_ns / ms);
     if (run->config.train.mode == DDP_MODE_DDP) {
-        add(event, "comm_ms", (double)sum->comm_ns / ms);
-        add(event, "overlap", report->overlap);
+        ddp_events_number(event, "comm_ms", (double)sum->comm_ns / ms);
+        ddp_events_number(event, "overlap", report->overlap);
     } else {
         add_phases(event, run, sum);
     }
@@ -55,8 +50,8 @@ void ddp_event_trace(ddp_run_t *run, uint64_t step, double step_ms, const ddp_sp
     cJSON *event = ddp_metrics_event("trace");
     cJSON *all   = NULL;
 
-    add(event, "step", (double)step);
-    add(event, "step_ms", step_ms);
+    ddp_events_number(event, "step", (double)step);
+    ddp_events_number(event, "step_ms", step_ms);
     all = cJSON_AddArrayToObject(event, "spans");
     for (size_t i = 0; i < n; i++) {
         cJSON *span = cJSON_CreateArray();
@@ -74,23 +69,23 @@ static void add_memory(cJSON *list, int64_t id, const ddp_dp_memory_t *memory, u
 {
     cJSON *object = cJSON_CreateObject();
 
-    add(object, "id", (double)id);
-    add(object, "parameters", (double)memory->parameters);
-    add(object, "gradients", (double)memory->gradients);
-    add(object, "moments", (double)memory->moments);
-    add(object, "activations", (double)memory->activations);
-    add(object, "scratch", (double)memory->scratch);
-    add(object, "inputs", (double)memory->inputs);
-    add(object, "outputs", (double)memory->outputs);
-    add(object, "total", (double)memory->total);
+    ddp_events_number(object, "id", (double)id);
+    ddp_events_number(object, "parameters", (double)memory->parameters);
+    ddp_events_number(object, "gradients", (double)memory->gradients);
+    ddp_events_number(object, "moments", (double)memory->moments);
+    ddp_events_number(object, "activations", (double)memory->activations);
+    ddp_events_number(object, "scratch", (double)memory->scratch);
+    ddp_events_number(object, "inputs", (double)memory->inputs);
+    ddp_events_number(object, "outputs", (double)memory->outputs);
+    ddp_events_number(object, "total", (double)memory->total);
     if (memory->peak > 0) {
-        add(object, "peak", (double)memory->peak);
+        ddp_events_number(object, "peak", (double)memory->peak);
     }
     if (memory->cap > 0) {
-        add(object, "cap", (double)memory->cap);
+        ddp_events_number(object, "cap", (double)memory->cap);
     }
     if (pss > 0) {
-        add(object, "pss", (double)pss);
+        ddp_events_number(object, "pss", (double)pss);
     }
     (void)cJSON_AddItemToArray(list, object);
 }
@@ -115,8 +110,8 @@ static void add_traffic(cJSON *event, const ddp_run_t *run, const ddp_use_t *use
         received += use->device[d].received;
     }
     if (run->config.train.mode == DDP_MODE_DDP) {
-        add(moved, "gradients", (double)read);
-        add(moved, "network", (double)received);
+        ddp_events_number(moved, "gradients", (double)read);
+        ddp_events_number(moved, "network", (double)received);
     } else {
         add_moved(moved, dp_moved);
     }

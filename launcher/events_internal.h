@@ -6,6 +6,8 @@
 
 /** A line of metrics.jsonl; the disk has a deadline. `event` is taken, and may be NULL. */
 void ddp_events_write(ddp_run_t *run, cJSON *event);
+/** A field of any of them; `object` may be NULL. */
+void ddp_events_number(cJSON *object, const char *name, double value);
 /** Fields of a step event: means over its steps. `event` may be NULL, as below. */
 void ddp_events_add_times(cJSON *event, const ddp_run_t *run, const ddp_step_report_t *report);
 /** Fields of the start event: with train.mode dp what is planned for each device. */
