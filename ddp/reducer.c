@@ -7,7 +7,7 @@
 #include "base/convert.h"
 #include "base/error.h"
 #include "base/fault.h"
-#include "ddp/reducer_internal.h"
+#include "ddp/reducer_path_internal.h"
 
 static ddp_status_t check_tensors(const ddp_tensor_desc_t *tensors, size_t n)
 {
@@ -138,42 +138,6 @@ out:
     return status;
 }
 
-/* This rank's slice of each bucket, and which tensors lie in it. */
-static ddp_status_t make_slices(ddp_reducer_t *r)
-{
-    ddp_status_t status = DDP_OK;
-    size_t       used   = 0;
-
-    r->segments = calloc(r->params.n_tensors, sizeof(*r->segments));
-    DDP_REQUIRE(r->segments != NULL, DDP_ERR_NO_MEMORY, "no memory for slices");
-    for (size_t b = 0; b < r->n_buckets; b++) {
-        ddp_bucket_t *bucket = &r->buckets[b];
-        size_t        first;
-        size_t        end;
-
-        ddp_partition(bucket->range.count / DDP_BLOCK, (size_t)r->local_size, (size_t)r->local_rank, &first,
-                      &bucket->slice_blocks);
-        bucket->slice_offset = bucket->range.offset + first * DDP_BLOCK;
-        end                  = bucket->slice_offset + bucket->slice_blocks * DDP_BLOCK;
-        bucket->segments     = r->segments + used;
-        for (size_t p = bucket->range.first; p < bucket->range.first + bucket->range.n; p++) {
-            const ddp_tensor_desc_t *tensor = &r->tensors[r->order[p]];
-            const size_t             stop   = tensor->offset + ddp_block_round(tensor->count);
-            const size_t low  = tensor->offset > bucket->slice_offset ? tensor->offset : bucket->slice_offset;
-            const size_t high = stop < end ? stop : end;
-
-            r->bucket_of[r->order[p]] = b;
-            if (low < high) {
-                bucket->segments[bucket->n_segments++] =
-                    (ddp_segment_t){r->order[p], low, (high - low) / DDP_BLOCK};
-            }
-        }
-        used += bucket->n_segments;
-    }
-out:
-    return status;
-}
-
 static ddp_status_t make_buckets(ddp_reducer_t *r)
 {
     ddp_status_t        status = DDP_OK;
@@ -191,62 +155,23 @@ static ddp_status_t make_buckets(ddp_reducer_t *r)
     DDP_REQUIRE(r->buckets != NULL, DDP_ERR_NO_MEMORY, "no memory for %zu buckets", r->n_buckets);
     for (size_t b = 0; b < r->n_buckets; b++) {
         r->buckets[b].range = ranges[b];
+        for (size_t p = ranges[b].first; p < ranges[b].first + ranges[b].n; p++) {
+            r->bucket_of[r->order[p]] = b;
+        }
     }
-    DDP_TRY(make_slices(r));
 out:
     free(padded);
     free(ranges);
     return status;
 }
 
-/* Room for the plan of any number of present micro-batches: a short batch has no more nodes than a full one.
- */
-static ddp_status_t make_tables(ddp_reducer_t *r)
-{
-    ddp_status_t status = DDP_OK;
-    const size_t local  = (size_t)r->local_size * DDP_MAX_NODES;
-    const size_t all    = local + (size_t)r->machines * 2 * DDP_MAX_NODES;
-
-    r->arenas         = calloc((size_t)r->local_size, sizeof(*r->arenas));
-    r->sources        = calloc(local, sizeof(*r->sources));
-    r->source_scale   = calloc(local, sizeof(*r->source_scale));
-    r->source_pointer = calloc(all, sizeof(*r->source_pointer));
-    r->node_level     = calloc(all, sizeof(*r->node_level));
-    r->node_index     = calloc(all, sizeof(*r->node_index));
-    r->machine_nodes  = calloc((size_t)r->machines, sizeof(*r->machine_nodes));
-    r->local          = calloc(2 * DDP_MAX_NODES, sizeof(*r->local));
-    r->across.op      = calloc(2 * all, sizeof(*r->across.op));
-    DDP_REQUIRE(r->arenas != NULL && r->sources != NULL && r->source_scale != NULL &&
-                    r->source_pointer != NULL && r->node_level != NULL && r->node_index != NULL &&
-                    r->machine_nodes != NULL && r->local != NULL && r->across.op != NULL,
-                DDP_ERR_NO_MEMORY, "no memory for the reduction plan");
-    for (size_t i = 0; i < 2 * DDP_MAX_NODES; i++) {
-        r->local[i].op = calloc(2 * local, sizeof(*r->local[i].op));
-        DDP_REQUIRE(r->local[i].op != NULL, DDP_ERR_NO_MEMORY, "no memory for the reduction plan");
-    }
-    r->sums_bytes    = DDP_SUMS_HEAD + r->params.micro_batches * sizeof(ddp_leaf_t) + r->params.n_tensors;
-    r->sums_send     = calloc(1, r->sums_bytes);
-    r->sums_received = calloc((size_t)r->machines, r->sums_bytes);
-    r->sums_requests = calloc(2 * (size_t)r->machines, sizeof(*r->sums_requests));
-    r->sums_peer     = calloc(2 * (size_t)r->machines, sizeof(*r->sums_peer));
-    DDP_REQUIRE(r->sums_send != NULL && r->sums_received != NULL && r->sums_requests != NULL &&
-                    r->sums_peer != NULL,
-                DDP_ERR_NO_MEMORY, "no memory for the sums of a step");
-out:
-    return status;
-}
-
-static ddp_status_t make_local_parts(ddp_reducer_t *r, const ddp_reducer_params_t *params)
+static ddp_status_t make_shared_parts(ddp_reducer_t *r, const ddp_reducer_params_t *params)
 {
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(copy_tensors(r, params));
     r->params.tensors = r->tensors;
     DDP_TRY(make_buckets(r));
-    DDP_TRY(make_tables(r));
-    DDP_TRY(ddp_stream_create(r->device, "reduce", &r->reduce));
-    DDP_TRY(ddp_event_create(r->device, &r->compute_point));
-    DDP_TRY(ddp_event_create(r->device, &r->reduce_point));
     DDP_TRY(ddp_fault("reducer_parts", r->rank));
 out:
     return status;
@@ -265,12 +190,12 @@ ddp_status_t ddp_reducer_create(const ddp_reducer_params_t *params, ddp_reducer_
     DDP_TRY(
         ddp_comm_agree(comm, r != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for a reducer")));
     r->params                      = *params;
+    r->path                        = &ddp_reducer_host_path;
     r->optim_no_decay              = params->optim;
     r->optim_no_decay.weight_decay = 0;
     r->comm                        = comm;
     r->compute                     = params->compute;
     r->device                      = ddp_stream_device(params->compute);
-    r->isa                         = ddp_device_isa(r->device);
     r->rank                        = ddp_comm_rank(comm);
     r->size                        = ddp_comm_size(comm);
     r->local_rank                  = ddp_comm_local_rank(comm);
@@ -278,10 +203,8 @@ ddp_status_t ddp_reducer_create(const ddp_reducer_params_t *params, ddp_reducer_
     r->machine                     = ddp_comm_machine(comm);
     r->machines                    = ddp_comm_machines(comm);
     r->two_phase                   = ddp_reducer_is_two_phase(params);
-    DDP_TRY(ddp_comm_agree(comm, make_local_parts(r, params)));
-    DDP_TRY(ddp_comm_agree(comm, ddp_reducer_plan_memory(r)));
-    DDP_TRY(ddp_comm_agree(comm, ddp_reducer_plan_sources(r, params->micro_batches)));
-    DDP_TRY(ddp_comm_agree(comm, ddp_reducer_wire_create(r)));
+    DDP_TRY(ddp_comm_agree(comm, make_shared_parts(r, params)));
+    DDP_TRY(r->path->create(r));
     *reducer_p = r;
     r          = NULL;
 out:
@@ -296,25 +219,10 @@ void ddp_reducer_destroy(ddp_reducer_t **reducer_p)
     if (r == NULL) {
         return;
     }
-    ddp_stream_destroy(&r->wire);
-    ddp_stream_destroy(&r->reduce);
-    ddp_event_destroy(&r->compute_point);
-    ddp_event_destroy(&r->reduce_point);
-    ddp_reducer_wire_destroy(r);
+    r->path->destroy(r);
     for (size_t i = 0; r->tensors != NULL && i < r->params.n_tensors; i++) {
         free((char *)r->tensors[i].name);
     }
-    for (size_t i = 0; r->local != NULL && i < 2 * DDP_MAX_NODES; i++) {
-        free(r->local[i].op);
-    }
-    if (r->state == DDP_REDUCER_IDLE || r->machines == 1) {
-        free(r->sums_send);
-        free(r->sums_received);
-        free(r->sums_requests);
-    } else { /* the step has failed: MPI may still read and write all that messages are about */
-        ddp_comm_keep_memory(r->comm);
-    }
-    free(r->sums_peer);
     free(r->tensors);
     free(r->bucket_of);
     free(r->order);
@@ -323,16 +231,6 @@ void ddp_reducer_destroy(ddp_reducer_t **reducer_p)
     free(r->used_any);
     free(r->steps);
     free(r->buckets);
-    free(r->segments);
-    free(r->arenas);
-    free(r->sources);
-    free(r->source_scale);
-    free(r->source_pointer);
-    free(r->node_level);
-    free(r->node_index);
-    free(r->machine_nodes);
-    free(r->local);
-    free(r->across.op);
     free(r);
     *reducer_p = NULL;
 }
@@ -354,7 +252,7 @@ uint64_t ddp_reducer_tensor_steps(const ddp_reducer_t *reducer, size_t i)
 
 ddp_status_t ddp_reducer_publish(ddp_reducer_t *reducer)
 {
-    return ddp_comm_barrier(reducer->comm);
+    return reducer->path->publish(reducer);
 }
 
 ddp_status_t ddp_reducer_restore(ddp_reducer_t *r, uint64_t step, const uint64_t *steps)
@@ -363,18 +261,8 @@ ddp_status_t ddp_reducer_restore(ddp_reducer_t *r, uint64_t step, const uint64_t
 
     DDP_REQUIRE(r->step == 0, DDP_ERR_STATE, "a checkpoint is restored before the first step");
     memcpy(r->steps, steps, r->params.n_tensors * sizeof(*steps));
-    r->step                     = step;
-    r->broken_of[r->local_rank] = DDP_NO_TENSOR;
-    /* the flags of this rank say that all up to this step is done */
-    ddp_comm_flag_set(r->comm, &r->forward_flag[r->local_rank], step);
-    ddp_comm_flag_set(r->comm, &r->summed_flag[r->local_rank], step);
-    ddp_comm_flag_set(r->comm, &r->done_flag[r->local_rank], step);
-    for (size_t b = 0; b < r->n_buckets; b++) {
-        ddp_comm_flag_set(r->comm, &r->ready_flag[(size_t)r->local_rank * r->n_buckets + b], step);
-    }
-    if (r->local_rank == 0) {
-        ddp_comm_flag_set(r->comm, r->sums_flag, step);
-    }
+    r->step = step;
+    r->path->restore(r);
     DDP_TRY(ddp_reducer_publish(r));
 out:
     return status;

@@ -13,13 +13,13 @@
 static ddp_tree_program_t local_program(ddp_reducer_t *r, const ddp_program_t *program, size_t offset)
 {
     for (size_t s = 0; s < program->n_sources; s++) {
-        r->source_pointer[s] = r->sources[program->first_source + s].base + offset;
+        r->host.source_pointer[s] = r->host.sources[program->first_source + s].base + offset;
     }
     return (ddp_tree_program_t){
         .op     = program->op,
         .length = program->length,
-        .source = r->source_pointer,
-        .scale  = r->params.average == DDP_AVERAGE_RANKS ? r->source_scale + program->first_source : NULL,
+        .source = r->host.source_pointer,
+        .scale = r->params.average == DDP_AVERAGE_RANKS ? r->host.source_scale + program->first_source : NULL,
     };
 }
 
@@ -46,17 +46,17 @@ static bool update_segment(ddp_reducer_t *r, const ddp_segment_t *segment, const
                     .grad_scale = r->sums.grad_scale,
                     .step       = r->steps[segment->tensor] + 1,
                     .param      = r->values + segment->offset,
-                    .sumsq      = norm ? r->block_sumsq + segment->offset / DDP_BLOCK : NULL,
+                    .sumsq      = norm ? r->host.block_sumsq + segment->offset / DDP_BLOCK : NULL,
     };
 
     if (tensor->role == DDP_TENSOR_AVERAGE) {
-        return ddp_tree_average(r->isa, program, update.param, tensor->momentum, r->present, update.sumsq,
-                                segment->blocks);
+        return ddp_tree_average(r->host.isa, program, update.param, tensor->momentum, r->present,
+                                update.sumsq, segment->blocks);
     }
     for (size_t s = 0; s < 2; s++) {
         update.slot[s] = r->slots[s] == NULL ? NULL : r->slots[s] + segment->offset;
     }
-    return ddp_tree_update(r->isa, program, &update, segment->blocks);
+    return ddp_tree_update(r->host.isa, program, &update, segment->blocks);
 }
 
 /* single: the total is already there, in that arena; else the local sources are summed on the way */
@@ -73,14 +73,14 @@ static void update_bucket(ddp_reducer_t *r, const ddp_bucket_t *bucket, const fl
         ddp_tree_program_t   program = {push_first, 1, &source, NULL};
 
         if (!r->used_any[segment->tensor]) { /* by nobody: the optimizer leaves it and its moments alone */
-            memset(r->block_sumsq + segment->offset / DDP_BLOCK, 0, segment->blocks * sizeof(double));
+            memset(r->host.block_sumsq + segment->offset / DDP_BLOCK, 0, segment->blocks * sizeof(double));
             continue;
         }
         if (single == NULL) {
-            program = segment_program(r, &r->local[0], segment);
+            program = segment_program(r, &r->host.local[0], segment);
         }
-        if (!update_segment(r, segment, &program) && segment->tensor < r->broken) {
-            r->broken = segment->tensor;
+        if (!update_segment(r, segment, &program) && segment->tensor < r->host.broken) {
+            r->host.broken = segment->tensor;
         }
     }
 }
@@ -88,15 +88,15 @@ static void update_bucket(ddp_reducer_t *r, const ddp_bucket_t *bucket, const fl
 void ddp_reducer_bucket_total(ddp_reducer_t *r, const ddp_bucket_t *bucket)
 {
     static const int32_t push_first[1] = {0};
-    const float         *source        = r->total_base + bucket->slice_offset;
+    const float         *source        = r->host.total_base + bucket->slice_offset;
     ddp_tree_program_t   program       = {push_first, 1, &source, NULL};
 
     if (!r->two_phase) {
-        update_bucket(r, bucket, r->total_base);
+        update_bucket(r, bucket, r->host.total_base);
         return;
     }
-    ddp_tree_sum_sumsq(r->isa, &program, r->total_base + bucket->slice_offset,
-                       r->block_sumsq + bucket->slice_offset / DDP_BLOCK, bucket->slice_blocks);
+    ddp_tree_sum_sumsq(r->host.isa, &program, r->host.total_base + bucket->slice_offset,
+                       r->host.block_sumsq + bucket->slice_offset / DDP_BLOCK, bucket->slice_blocks);
 }
 
 static void reduce_here(ddp_reducer_t *r, const ddp_bucket_t *bucket)
@@ -107,19 +107,19 @@ static void reduce_here(ddp_reducer_t *r, const ddp_bucket_t *bucket)
     }
     for (size_t i = 0; i < bucket->n_segments; i++) {
         const ddp_segment_t     *segment = &bucket->segments[i];
-        const ddp_tree_program_t program = segment_program(r, &r->local[0], segment);
+        const ddp_tree_program_t program = segment_program(r, &r->host.local[0], segment);
 
-        ddp_tree_sum_sumsq(r->isa, &program, r->total_base + segment->offset,
-                           r->block_sumsq + segment->offset / DDP_BLOCK, segment->blocks);
+        ddp_tree_sum_sumsq(r->host.isa, &program, r->host.total_base + segment->offset,
+                           r->host.block_sumsq + segment->offset / DDP_BLOCK, segment->blocks);
     }
 }
 
 /* Each node of this machine into the arena of its first source. */
 static void combine_nodes(ddp_reducer_t *r, const ddp_bucket_t *bucket)
 {
-    for (size_t i = 0; i < r->n_local; i++) {
-        const ddp_program_t *node = &r->local[i];
-        float               *to   = r->sources[node->first_source].writable;
+    for (size_t i = 0; i < r->host.n_local; i++) {
+        const ddp_program_t *node = &r->host.local[i];
+        float               *to   = r->host.sources[node->first_source].writable;
 
         if (node->n_sources == 1 && r->params.average == DDP_AVERAGE_SAMPLES) {
             continue; /* it is the arena already */
@@ -128,7 +128,7 @@ static void combine_nodes(ddp_reducer_t *r, const ddp_bucket_t *bucket)
             const ddp_segment_t     *segment = &bucket->segments[s];
             const ddp_tree_program_t program = segment_program(r, node, segment);
 
-            ddp_tree_sum(r->isa, &program, to + segment->offset, segment->blocks);
+            ddp_tree_sum(r->host.isa, &program, to + segment->offset, segment->blocks);
         }
     }
 }
@@ -143,10 +143,11 @@ ddp_status_t ddp_reducer_bucket_work(void *args)
 
     if (!bucket->announced) {
         bucket->announced = true;
-        ddp_comm_flag_set(r->comm, &r->ready_flag[(size_t)r->local_rank * r->n_buckets + a->bucket], r->step);
+        ddp_comm_flag_set(r->comm, &r->host.ready_flag[(size_t)r->local_rank * r->n_buckets + a->bucket],
+                          r->step);
     }
     for (int local = 0; local < r->local_size; local++) {
-        if (!ddp_comm_flag_reached(&r->ready_flag[(size_t)local * r->n_buckets + a->bucket], r->step)) {
+        if (!ddp_comm_flag_reached(&r->host.ready_flag[(size_t)local * r->n_buckets + a->bucket], r->step)) {
             ddp_comm_waiting(r->comm, (ddp_wait_t){ddp_comm_machine_first(r->comm, r->machine) + local,
                                                    "gradients", r->step, a->bucket});
             return DDP_IN_PROGRESS;
@@ -172,11 +173,11 @@ static ddp_status_t second_phase(ddp_reducer_t *r)
 {
     int64_t start;
 
-    if (!ddp_comm_flag_reached(&r->summed_flag[r->local_rank], r->step)) {
-        ddp_comm_flag_set(r->comm, &r->summed_flag[r->local_rank], r->step);
+    if (!ddp_comm_flag_reached(&r->host.summed_flag[r->local_rank], r->step)) {
+        ddp_comm_flag_set(r->comm, &r->host.summed_flag[r->local_rank], r->step);
     }
     for (int local = 0; local < r->local_size; local++) {
-        if (!ddp_comm_flag_reached(&r->summed_flag[local], r->step)) {
+        if (!ddp_comm_flag_reached(&r->host.summed_flag[local], r->step)) {
             ddp_comm_waiting(r->comm, (ddp_wait_t){ddp_comm_machine_first(r->comm, r->machine) + local,
                                                    "sums of its slices", r->step, (size_t)-1});
             return DDP_IN_PROGRESS;
@@ -185,7 +186,7 @@ static ddp_status_t second_phase(ddp_reducer_t *r)
     start = ddp_clock_ns();
     ddp_reducer_norm(r);
     for (size_t b = 0; b < r->n_buckets; b++) {
-        update_bucket(r, &r->buckets[b], r->total_base);
+        update_bucket(r, &r->buckets[b], r->host.total_base);
     }
     r->comm_ns += ddp_clock_ns() - start;
     return DDP_OK;
@@ -196,15 +197,15 @@ static ddp_status_t second_phase(ddp_reducer_t *r)
 static void compare_ranks(ddp_reducer_t *r)
 {
     const int first   = ddp_comm_machine_first(r->comm, r->machine);
-    int64_t   least   = r->final_ns[0];
+    int64_t   least   = r->host.final_ns[0];
     int       slowest = 0;
 
     for (int local = 1; local < r->local_size; local++) {
-        least   = r->final_ns[local] < least ? r->final_ns[local] : least;
-        slowest = r->final_ns[local] > r->final_ns[slowest] ? local : slowest;
+        least   = r->host.final_ns[local] < least ? r->host.final_ns[local] : least;
+        slowest = r->host.final_ns[local] > r->host.final_ns[slowest] ? local : slowest;
     }
     r->slowest_rank = first + slowest;
-    r->spread_ns    = r->final_ns[slowest] - least;
+    r->spread_ns    = r->host.final_ns[slowest] - least;
 }
 
 ddp_status_t ddp_reducer_end_work(void *args)
@@ -215,10 +216,10 @@ ddp_status_t ddp_reducer_end_work(void *args)
     if (r->two_phase) {
         DDP_TRY(second_phase(r));
     }
-    r->broken_of[r->local_rank] = r->broken;
+    r->host.broken_of[r->local_rank] = r->host.broken;
     compare_ranks(r);
     r->end_ns = ddp_clock_ns();
-    ddp_comm_flag_set(r->comm, &r->done_flag[r->local_rank], r->step);
+    ddp_comm_flag_set(r->comm, &r->host.done_flag[r->local_rank], r->step);
 out:
     return status;
 }

@@ -90,42 +90,26 @@ typedef enum ddp_reducer_state {
     DDP_REDUCER_BACKWARD
 } ddp_reducer_state_t;
 
-struct ddp_reducer {
-    ddp_reducer_params_t params;
-    ddp_comm_t          *comm; /* borrowed */
-    ddp_device_t        *device;
-    ddp_stream_t        *compute;       /* borrowed */
-    ddp_stream_t        *reduce;        /* owned: local flags, sums, updates */
-    ddp_stream_t        *wire;          /* owned: between machines; NULL with one machine */
-    ddp_event_t         *compute_point; /* owned */
-    ddp_event_t         *reduce_point;  /* owned */
-    ddp_isa_t            isa;
-    int                  rank, size, local_rank, local_size, machine, machines;
-    bool                 two_phase; /* sums first, updates after the last bucket: clipping, nonfinite skip */
+/**
+ * State of the `host` path: arenas in the machine's shared memory, sums and updates by this process' own
+ * threads of work, MPI between machines.
+ */
+typedef struct ddp_host_path {
+    ddp_stream_t *reduce;        /* owned: local flags, sums, updates */
+    ddp_stream_t *wire;          /* owned: between machines; NULL with one machine */
+    ddp_event_t  *compute_point; /* owned */
+    ddp_event_t  *reduce_point;  /* owned */
+    ddp_isa_t     isa;
 
-    ddp_tensor_desc_t *tensors;        /* owned, names too */
-    size_t            *bucket_of;      /* owned, [n_tensors] */
-    size_t            *order;          /* owned, [n_tensors]: tensor at each position of the layout */
-    uint8_t           *used;           /* owned, [n_tensors] this micro-batch */
-    uint8_t           *is_ready;       /* owned, [n_tensors] this micro-batch */
-    uint8_t           *used_any;       /* owned, [n_tensors] by anybody in this step; from the sums */
-    uint64_t          *steps;          /* owned, [n_tensors] */
-    ddp_optim_config_t optim_no_decay; /* params.optim for tensors that do not decay */
-    size_t             total;          /* floats of an arena */
-    ddp_bucket_t      *buckets;        /* owned */
-    size_t             n_buckets;
-    ddp_segment_t     *segments; /* owned */
+    ddp_segment_t *segments; /* owned */
 
     /* shared memory of the machine, all from one window */
-    float      *values;
-    float      *slots[2];
     float     **arenas;         /* owned, [local_size]: first arena of each local rank */
     ddp_flag_t *forward_flag;   /* [local_size]: step whose forward this rank has finished */
     ddp_flag_t *ready_flag;     /* [local_size][n_buckets]: gradients final, parameters no longer read */
     ddp_flag_t *summed_flag;    /* [local_size]: two_phase: all slices summed, block norms written */
     ddp_flag_t *done_flag;      /* [local_size]: own slices updated, nothing of this step is read any more */
     ddp_flag_t *sums_flag;      /* leaves of all machines are in the table */
-    ddp_leaf_t *leaves;         /* [V] */
     uint8_t    *used_rank;      /* [local_size][n_tensors] */
     uint8_t    *used_others;    /* [n_tensors]: by ranks of other machines */
     double     *block_sumsq;    /* [total / DDP_BLOCK] */
@@ -136,7 +120,6 @@ struct ddp_reducer {
     uint32_t   *request_others; /* [1]: of other machines */
 
     /* the plan for `present` micro-batches */
-    size_t         present;
     ddp_source_t  *sources; /* owned: arenas of this machine, in order of their micro-batches */
     size_t         n_sources;
     ddp_program_t *local; /* owned: one machine: the total; else one for each node of this machine */
@@ -149,8 +132,47 @@ struct ddp_reducer {
     uint32_t      *node_level, *node_index; /* owned, scratch */
 
     /* the running step */
+    MPI_Request *sums_requests; /* owned, leader only */
+    int         *sums_peer;     /* owned */
+    int          n_sums_requests;
+    uint8_t     *sums_send;     /* owned */
+    uint8_t     *sums_received; /* owned, [machines][sums_bytes] */
+    size_t       sums_bytes;    /* largest message */
+    int          sums_stage;
+    size_t       broken; /* first tensor that was not finite in this rank's updates */
+} ddp_host_path_t;
+
+typedef struct ddp_reducer_path ddp_reducer_path_t;
+
+struct ddp_reducer {
+    ddp_reducer_params_t      params;
+    const ddp_reducer_path_t *path;
+    ddp_comm_t               *comm; /* borrowed */
+    ddp_device_t             *device;
+    ddp_stream_t             *compute; /* borrowed */
+    int                       rank, size, local_rank, local_size, machine, machines;
+    bool two_phase; /* sums first, updates after the last bucket: clipping, nonfinite skip */
+
+    ddp_tensor_desc_t *tensors;        /* owned, names too */
+    size_t            *bucket_of;      /* owned, [n_tensors] */
+    size_t            *order;          /* owned, [n_tensors]: tensor at each position of the layout */
+    uint8_t           *used;           /* owned, [n_tensors] this micro-batch */
+    uint8_t           *is_ready;       /* owned, [n_tensors] this micro-batch */
+    uint64_t          *steps;          /* owned, [n_tensors] */
+    ddp_optim_config_t optim_no_decay; /* params.optim for tensors that do not decay */
+    size_t             total;          /* floats of an arena */
+    ddp_bucket_t      *buckets;        /* owned */
+    size_t             n_buckets;
+
+    /* from the path's create; memory of the compute device */
+    float *values;
+    float *slots[2];
+    float *grads_base; /* this rank's first arena; the others follow, `total` floats each */
+
+    /* the running step */
     ddp_reducer_state_t state;
     uint64_t            step; /* from 1 */
+    size_t              present;
     size_t              first_leaf, n_leaves, leaf, leaves_left;
     ddp_stack_t         stack;
     ddp_merge_t         merges[DDP_MAX_NODES];
@@ -158,20 +180,18 @@ struct ddp_reducer {
     float              *grads; /* arena of this micro-batch */
     bool                accumulate;
     size_t              next_bucket;
-    ddp_sums_t          sums;
-    MPI_Request        *sums_requests; /* owned, leader only */
-    int                *sums_peer;     /* owned */
-    int                 n_sums_requests;
-    uint8_t            *sums_send;     /* owned */
-    uint8_t            *sums_received; /* owned, [machines][sums_bytes] */
-    size_t              sums_bytes;    /* largest message */
-    int                 sums_stage;
     bool                wants_norm; /* keep the sums of squares */
-    size_t              broken;     /* first tensor that was not finite in this rank's updates */
-    int64_t             comm_ns, begin_ns, backward_end_ns, end_ns;
-    int64_t             hidden_comm_ns; /* comm_ns at the end of backward */
-    int                 slowest_rank;
-    int64_t             spread_ns;
+
+    /* what a path leaves for the result of the step */
+    ddp_sums_t  sums;     /* until they are reduced: this rank's lr and request */
+    ddp_leaf_t *leaves;   /* [V], from the path's create */
+    uint8_t    *used_any; /* owned, [n_tensors] by anybody in this step */
+    int64_t     comm_ns, begin_ns, backward_end_ns, end_ns;
+    int64_t     hidden_comm_ns; /* comm_ns at the end of backward */
+    int         slowest_rank;
+    int64_t     spread_ns;
+
+    ddp_host_path_t host; /* all zero with another path */
 };
 
 /** Are all sums known before the first update? */
@@ -179,6 +199,8 @@ static inline bool ddp_reducer_is_two_phase(const ddp_reducer_params_t *params)
 {
     return params->clip_norm > 0 || params->nonfinite == DDP_NONFINITE_SKIP;
 }
+
+/* The rest is the `host` path. */
 
 /* reducer_plan.c */
 ddp_status_t ddp_reducer_plan_memory(ddp_reducer_t *r);
@@ -214,6 +236,8 @@ ddp_status_t ddp_reducer_check_sums(const ddp_reducer_t *r);
 /** DDP_ERR_NOT_FINITE: the updates of the last step met a sum that is not. All ranks of the machine are done.
  */
 ddp_status_t ddp_reducer_check_updates(const ddp_reducer_t *r);
+/** See ddp_reducer_grad_norm(); after finish. */
+ddp_status_t ddp_reducer_host_norm(ddp_reducer_t *r, double *norm_p);
 
 /* reducer_wire.c */
 /** Floats that this rank receives for a bucket when every micro-batch is present. */

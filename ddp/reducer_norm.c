@@ -17,7 +17,7 @@ static double sum_blocks(const ddp_reducer_t *r, size_t tensor)
     double       sum   = 0;
 
     for (size_t b = 0; b < ddp_block_round(r->tensors[tensor].count) / DDP_BLOCK; b++) {
-        sum += r->block_sumsq[first + b];
+        sum += r->host.block_sumsq[first + b];
     }
     return sum;
 }
@@ -100,23 +100,18 @@ ddp_status_t ddp_reducer_check_updates(const ddp_reducer_t *r)
     size_t broken = DDP_NO_TENSOR;
 
     for (int local = 0; local < r->local_size && r->step > 0; local++) {
-        broken = r->broken_of[local] < broken ? r->broken_of[local] : broken;
+        broken = r->host.broken_of[local] < broken ? r->host.broken_of[local] : broken;
     }
     return broken == DDP_NO_TENSOR ? DDP_OK : fail_tensor(r, broken);
 }
 
-ddp_status_t ddp_reducer_grad_norm(ddp_reducer_t *r, double *norm_p)
+ddp_status_t ddp_reducer_host_norm(ddp_reducer_t *r, double *norm_p)
 {
-    ddp_status_t status = DDP_OK;
-    size_t       broken = DDP_NO_TENSOR;
-    double       norm   = r->sums.grad_norm;
+    size_t broken = DDP_NO_TENSOR;
 
-    DDP_REQUIRE(r->step > 0, DDP_ERR_STATE, "there is no gradient norm before the first step");
-    DDP_TRY(ddp_reducer_finish(r));
+    *norm_p = r->sums.grad_norm;
     if (!r->two_phase && r->wants_norm && r->sums.update) {
-        norm = sqrt(sum_squares(r, &broken)) * (double)r->sums.grad_scale;
+        *norm_p = sqrt(sum_squares(r, &broken)) * (double)r->sums.grad_scale;
     }
-    *norm_p = norm;
-out:
-    return status;
+    return DDP_OK;
 }

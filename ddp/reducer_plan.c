@@ -34,26 +34,26 @@ static void carve_all(ddp_reducer_t *r, carver_t *c)
     const size_t bytes = r->total * sizeof(float);
     const int    first = r->rank - r->local_rank;
 
-    r->forward_flag   = carve(c, local, sizeof(ddp_flag_t), PAGE_BYTES);
-    r->ready_flag     = carve(c, local * r->n_buckets, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->summed_flag    = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->done_flag      = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->sums_flag      = carve(c, 1, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->lr             = carve(c, 1, sizeof(float), DDP_ALIGNMENT);
-    r->requests       = carve(c, local, sizeof(uint32_t), DDP_ALIGNMENT);
-    r->request_others = carve(c, 1, sizeof(uint32_t), DDP_ALIGNMENT);
-    r->leaves         = carve(c, r->params.micro_batches, sizeof(ddp_leaf_t), DDP_ALIGNMENT);
-    r->used_rank      = carve(c, local, r->params.n_tensors, DDP_ALIGNMENT);
-    r->used_others    = carve(c, 1, r->params.n_tensors, DDP_ALIGNMENT);
-    r->block_sumsq    = carve(c, r->total / DDP_BLOCK, sizeof(double), DDP_ALIGNMENT);
-    r->final_ns       = carve(c, local, sizeof(int64_t), DDP_ALIGNMENT);
-    r->broken_of      = carve(c, local, sizeof(size_t), DDP_ALIGNMENT);
-    r->values         = carve(c, 1, bytes, PAGE_BYTES);
+    r->host.forward_flag   = carve(c, local, sizeof(ddp_flag_t), PAGE_BYTES);
+    r->host.ready_flag     = carve(c, local * r->n_buckets, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->host.summed_flag    = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->host.done_flag      = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->host.sums_flag      = carve(c, 1, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->host.lr             = carve(c, 1, sizeof(float), DDP_ALIGNMENT);
+    r->host.requests       = carve(c, local, sizeof(uint32_t), DDP_ALIGNMENT);
+    r->host.request_others = carve(c, 1, sizeof(uint32_t), DDP_ALIGNMENT);
+    r->leaves              = carve(c, r->params.micro_batches, sizeof(ddp_leaf_t), DDP_ALIGNMENT);
+    r->host.used_rank      = carve(c, local, r->params.n_tensors, DDP_ALIGNMENT);
+    r->host.used_others    = carve(c, 1, r->params.n_tensors, DDP_ALIGNMENT);
+    r->host.block_sumsq    = carve(c, r->total / DDP_BLOCK, sizeof(double), DDP_ALIGNMENT);
+    r->host.final_ns       = carve(c, local, sizeof(int64_t), DDP_ALIGNMENT);
+    r->host.broken_of      = carve(c, local, sizeof(size_t), DDP_ALIGNMENT);
+    r->values              = carve(c, 1, bytes, PAGE_BYTES);
     for (size_t s = 0; s < ddp_optim_slots(&r->params.optim); s++) {
         r->slots[s] = carve(c, 1, bytes, PAGE_BYTES);
     }
     for (int i = 0; i < r->local_size; i++) {
-        r->arenas[i] = carve(c, ddp_arenas_of(&r->params, r->size, first + i), bytes, PAGE_BYTES);
+        r->host.arenas[i] = carve(c, ddp_arenas_of(&r->params, r->size, first + i), bytes, PAGE_BYTES);
     }
 }
 
@@ -131,18 +131,18 @@ static ddp_status_t split_memory(ddp_reducer_t *r, const ddp_bucket_range_t *ran
     if (r->machines == 1) {
         return DDP_OK;
     }
-    r->present       = r->params.micro_batches;
-    r->machine_nodes = calloc((size_t)r->machines, sizeof(*r->machine_nodes));
-    DDP_REQUIRE(r->machine_nodes != NULL, DDP_ERR_NO_MEMORY, "no memory for a plan of %d machines",
+    r->present            = r->params.micro_batches;
+    r->host.machine_nodes = calloc((size_t)r->machines, sizeof(*r->host.machine_nodes));
+    DDP_REQUIRE(r->host.machine_nodes != NULL, DDP_ERR_NO_MEMORY, "no memory for a plan of %d machines",
                 r->machines);
     for (int m = 0; m < r->machines; m++) {
-        r->machine_nodes[m] = nodes_of_machine(r, m, level, index);
+        r->host.machine_nodes[m] = nodes_of_machine(r, m, level, index);
     }
     for (size_t b = 0; b < plan->n_buckets; b++) {
         plan->wire_bytes += ddp_reducer_wire_floats(r, &ranges[b]) * sizeof(float);
     }
 out:
-    free(r->machine_nodes);
+    free(r->host.machine_nodes);
     return status;
 }
 
@@ -158,10 +158,10 @@ ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int 
 
     DDP_REQUIRE(n > 0, DDP_ERR_INVALID_ARG, "a reducer needs at least one tensor");
     choose_machine(&r);
-    padded   = calloc(n, sizeof(*padded));
-    ranges   = calloc(n, sizeof(*ranges));
-    r.arenas = calloc((size_t)r.local_size, sizeof(*r.arenas));
-    DDP_REQUIRE(padded != NULL && ranges != NULL && r.arenas != NULL, DDP_ERR_NO_MEMORY,
+    padded        = calloc(n, sizeof(*padded));
+    ranges        = calloc(n, sizeof(*ranges));
+    r.host.arenas = calloc((size_t)r.local_size, sizeof(*r.host.arenas));
+    DDP_REQUIRE(padded != NULL && ranges != NULL && r.host.arenas != NULL, DDP_ERR_NO_MEMORY,
                 "no memory for a bucket plan of %zu tensors", n);
     for (size_t i = 0; i < n; i++) { /* the layout is last registered first */
         padded[i] = ddp_block_round(params->tensors[n - 1 - i].count);
@@ -178,7 +178,7 @@ ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int 
     }
     *plan_p = plan;
 out:
-    free(r.arenas);
+    free(r.host.arenas);
     free(padded);
     free(ranges);
     return status;
@@ -226,12 +226,12 @@ static void add_sources(ddp_reducer_t *r, int local)
         stack.node[0] = (ddp_node_t){0, (uint32_t)rank, 0};
     }
     for (size_t i = 0; i < stack.depth; i++) {
-        float *base = r->arenas[local] + stack.node[i].arena * r->total;
+        float *base = r->host.arenas[local] + stack.node[i].arena * r->total;
 
-        r->sources[r->n_sources]    = (ddp_source_t){base, base, rank};
-        r->node_level[r->n_sources] = stack.node[i].level;
-        r->node_index[r->n_sources] = stack.node[i].index;
-        r->n_sources++;
+        r->host.sources[r->host.n_sources]    = (ddp_source_t){base, base, rank};
+        r->host.node_level[r->host.n_sources] = stack.node[i].level;
+        r->host.node_index[r->host.n_sources] = stack.node[i].index;
+        r->host.n_sources++;
     }
 }
 
@@ -265,21 +265,21 @@ static ddp_status_t plan_machine_nodes(ddp_reducer_t *r, const uint32_t *level, 
     ddp_status_t status = DDP_OK;
     size_t       s      = 0;
 
-    r->n_local = n;
+    r->host.n_local = n;
     for (size_t i = 0; i < n; i++) {
-        ddp_program_t *program = &r->local[i];
+        ddp_program_t *program = &r->host.local[i];
 
         program->first_source = s;
         if (r->params.reduction == DDP_REDUCTION_FAST) {
-            s = r->n_sources;
+            s = r->host.n_sources;
         }
-        while (s < r->n_sources &&
-               node_end(r->node_level[s], r->node_index[s]) <= node_end(level[i], index[i])) {
+        while (s < r->host.n_sources &&
+               node_end(r->host.node_level[s], r->host.node_index[s]) <= node_end(level[i], index[i])) {
             s++;
         }
         program->n_sources = s - program->first_source;
-        DDP_TRY(make_program(r, r->node_level + program->first_source, r->node_index + program->first_source,
-                             program->n_sources, program));
+        DDP_TRY(make_program(r, r->host.node_level + program->first_source,
+                             r->host.node_index + program->first_source, program->n_sources, program));
     }
 out:
     return status;
@@ -295,29 +295,30 @@ ddp_status_t ddp_reducer_plan_sources(ddp_reducer_t *r, size_t present)
     if (present == r->present) {
         return DDP_OK;
     }
-    r->present   = present;
-    r->n_sources = 0;
+    r->present        = present;
+    r->host.n_sources = 0;
     for (int local = 0; local < r->local_size; local++) {
         add_sources(r, local);
     }
-    r->total_base = r->n_sources > 0 ? r->sources[0].writable : r->arenas[0];
-    level         = r->node_level + r->n_sources;
-    index         = r->node_index + r->n_sources;
+    r->host.total_base = r->host.n_sources > 0 ? r->host.sources[0].writable : r->host.arenas[0];
+    level              = r->host.node_level + r->host.n_sources;
+    index              = r->host.node_index + r->host.n_sources;
     for (int m = 0; m < r->machines; m++) {
-        r->machine_nodes[m] = nodes_of_machine(r, m, level + n, index + n);
+        r->host.machine_nodes[m] = nodes_of_machine(r, m, level + n, index + n);
         if (m == r->machine) {
-            DDP_TRY(plan_machine_nodes(r, level + n, index + n, r->machine_nodes[m]));
+            DDP_TRY(plan_machine_nodes(r, level + n, index + n, r->host.machine_nodes[m]));
         }
-        n += r->machine_nodes[m];
+        n += r->host.machine_nodes[m];
     }
-    r->across.first_source = 0;
-    r->across.n_sources    = n;
-    DDP_TRY(make_program(r, level, index, n, &r->across));
+    r->host.across.first_source = 0;
+    r->host.across.n_sources    = n;
+    DDP_TRY(make_program(r, level, index, n, &r->host.across));
     if (r->machines == 1) { /* no nodes in between: the sources themselves are summed */
-        r->n_local               = 1;
-        r->local[0].first_source = 0;
-        r->local[0].n_sources    = r->n_sources;
-        DDP_TRY(make_program(r, r->node_level, r->node_index, r->n_sources, &r->local[0]));
+        r->host.n_local               = 1;
+        r->host.local[0].first_source = 0;
+        r->host.local[0].n_sources    = r->host.n_sources;
+        DDP_TRY(
+            make_program(r, r->host.node_level, r->host.node_index, r->host.n_sources, &r->host.local[0]));
     }
 out:
     return status;

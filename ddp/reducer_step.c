@@ -1,113 +1,22 @@
-/* The protocol of a step, on the host: which arena, which bucket is complete, what is submitted to which
- * stream. */
+/* The protocol of a step, the same for all paths: which arena, which bucket is complete. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/convert.h"
 #include "base/error.h"
-#include "ddp/reducer_internal.h"
-
-typedef struct merge_args {
-    float       *dst;
-    const float *src;
-    size_t       blocks;
-    ddp_isa_t    isa;
-} merge_args_t;
-
-static ddp_status_t merge_work(void *args)
-{
-    const merge_args_t *a = args;
-
-    ddp_block_add(a->isa, a->dst, a->src, a->blocks);
-    return DDP_OK;
-}
-
-static ddp_status_t wait_all_done(ddp_reducer_t *r, uint64_t step)
-{
-    ddp_status_t status = DDP_OK;
-    const int    first  = ddp_comm_machine_first(r->comm, r->machine);
-
-    for (int local = 0; local < r->local_size; local++) {
-        const ddp_wait_t wait = {first + local, "updated parameters", step, (size_t)-1};
-
-        DDP_TRY(ddp_comm_wait_flag(r->comm, &r->done_flag[local], step, wait));
-    }
-out:
-    return status;
-}
-
-/* Later work of `stream` runs after what is on `before` now. */
-static ddp_status_t order(ddp_stream_t *stream, ddp_stream_t *before, ddp_event_t *point)
-{
-    ddp_status_t status = DDP_OK;
-
-    DDP_TRY(ddp_event_record(point, before));
-    DDP_TRY(ddp_stream_wait_event(stream, point));
-out:
-    return status;
-}
-
-/* In the order of the compute stream: what it did before is done. */
-static ddp_status_t ready_work(void *args)
-{
-    const ddp_bucket_args_t *a = args;
-    ddp_reducer_t           *r = a->reducer;
-
-    r->buckets[a->bucket].ready_ns = ddp_clock_ns();
-    r->final_ns[r->local_rank]     = r->buckets[a->bucket].ready_ns;
-    return DDP_OK;
-}
-
-static ddp_status_t backward_end_work(void *args)
-{
-    ddp_reducer_t *r = *(ddp_reducer_t **)args;
-
-    r->backward_end_ns = ddp_clock_ns();
-    r->hidden_comm_ns  = r->comm_ns;
-    return DDP_OK;
-}
-
-static ddp_status_t launch_bucket(ddp_reducer_t *r, size_t b)
-{
-    ddp_status_t      status = DDP_OK;
-    ddp_bucket_args_t args   = {r, b};
-
-    r->buckets[b].announced = false;
-    DDP_TRY(ddp_stream_submit(r->compute, "bucket is ready", ready_work, &args, sizeof(args)));
-    DDP_TRY(order(r->reduce, r->compute, r->compute_point));
-    DDP_TRY(ddp_stream_submit(r->reduce, "reduce bucket", ddp_reducer_bucket_work, &args, sizeof(args)));
-    if (r->machines > 1) {
-        DDP_TRY(order(r->wire, r->reduce, r->reduce_point));
-        DDP_TRY(ddp_stream_submit(r->wire, "exchange bucket", ddp_reducer_wire_work, &args, sizeof(args)));
-    }
-out:
-    return status;
-}
-
-static ddp_status_t launch_end(ddp_reducer_t *r)
-{
-    ddp_stream_t *last = r->machines > 1 ? r->wire : r->reduce;
-
-    return ddp_stream_submit(last, "end of step", ddp_reducer_end_work, &r, sizeof(r));
-}
+#include "ddp/reducer_path_internal.h"
 
 /* All gradients of the bucket are there for this micro-batch: merge subtrees; after the last one the bucket
  * is final. */
 static ddp_status_t complete_bucket(ddp_reducer_t *r, size_t b)
 {
-    ddp_status_t        status = DDP_OK;
-    const ddp_bucket_t *bucket = &r->buckets[b];
-    float              *arenas = r->arenas[r->local_rank];
+    ddp_status_t status = DDP_OK;
 
     for (size_t i = 0; i < r->n_merges; i++) {
-        merge_args_t args = {arenas + r->merges[i].left * r->total + bucket->range.offset,
-                             arenas + r->merges[i].right * r->total + bucket->range.offset,
-                             bucket->range.count / DDP_BLOCK, r->isa};
-
-        DDP_TRY(ddp_stream_submit(r->compute, "merge subtrees", merge_work, &args, sizeof(args)));
+        DDP_TRY(r->path->merge(r, b, r->merges[i]));
     }
     if (r->leaves_left == 1) {
-        DDP_TRY(launch_bucket(r, b));
+        DDP_TRY(r->path->launch(r, b));
     }
 out:
     return status;
@@ -130,11 +39,11 @@ static ddp_status_t launch_nothing(ddp_reducer_t *r)
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(ddp_stream_submit(r->reduce, "sums", ddp_reducer_sums_work, &r, sizeof(r)));
+    DDP_TRY(r->path->sums(r));
     for (size_t b = 0; b < r->n_buckets; b++) {
-        DDP_TRY(launch_bucket(r, b));
+        DDP_TRY(r->path->launch(r, b));
     }
-    DDP_TRY(launch_end(r));
+    DDP_TRY(r->path->end(r));
 out:
     return status;
 }
@@ -166,17 +75,13 @@ ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *r, const ddp_step_t *step)
 
     DDP_REQUIRE(r->state == DDP_REDUCER_IDLE, DDP_ERR_STATE, "step_begin inside a step");
     DDP_TRY(count_present(r, step, &present));
-    DDP_TRY(wait_all_done(r, r->step));
-    DDP_TRY(ddp_reducer_check_updates(r));
-    DDP_TRY(ddp_reducer_plan_sources(r, present));
+    DDP_TRY(r->path->step_begin(r, present));
     r->step++;
     r->state           = DDP_REDUCER_STEP;
     r->stack           = (ddp_stack_t){.depth = 0};
     r->sums.lr         = step->lr;
     r->sums.request    = step->request;
-    r->sums_stage      = 0;
     r->wants_norm      = step->grad_norm;
-    r->broken          = DDP_NO_TENSOR;
     r->comm_ns         = 0;
     r->hidden_comm_ns  = 0;
     r->begin_ns        = ddp_clock_ns();
@@ -186,7 +91,6 @@ ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *r, const ddp_step_t *step)
     r->leaves_left = r->first_leaf >= present                ? 0
                      : r->first_leaf + r->n_leaves > present ? present - r->first_leaf
                                                              : r->n_leaves;
-    memset(r->used_rank + (size_t)r->local_rank * r->params.n_tensors, 0, r->params.n_tensors);
     if (r->leaves_left == 0) {
         DDP_TRY(launch_nothing(r));
     }
@@ -210,7 +114,7 @@ ddp_status_t ddp_reducer_micro_begin(ddp_reducer_t *r, size_t micro_batch, float
     if (r->params.reduction == DDP_REDUCTION_EXACT) {
         arena = ddp_stack_push(&r->stack, r->present, micro_batch, r->merges, &r->n_merges);
     }
-    r->grads       = r->arenas[r->local_rank] + arena * r->total;
+    r->grads       = r->grads_base + arena * r->total;
     r->next_bucket = 0;
     for (size_t b = 0; b < r->n_buckets; b++) {
         r->buckets[b].pending = r->buckets[b].range.n;
@@ -245,20 +149,17 @@ out:
 
 ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *stats, const uint8_t *used)
 {
-    ddp_status_t    status = DDP_OK;
-    ddp_leaf_args_t args   = {r, r->leaf, stats};
-    uint8_t        *mine   = r->used_rank + (size_t)r->local_rank * r->params.n_tensors;
+    ddp_status_t status = DDP_OK;
 
     DDP_REQUIRE(r->state == DDP_REDUCER_FORWARD, DDP_ERR_STATE, "forward_done without micro_begin");
     DDP_TRY(check_used(r, used));
     r->state = DDP_REDUCER_BACKWARD;
     ddp_comm_progressed(r->comm);
-    /* on the compute stream: the next micro-batch may use the same memory for its sums */
-    DDP_TRY(
-        ddp_stream_submit(r->compute, "loss of a micro-batch", ddp_reducer_leaf_work, &args, sizeof(args)));
     for (size_t i = 0; i < r->params.n_tensors; i++) {
         r->used[i] = used[i] != 0;
-        mine[i] |= r->used[i];
+    }
+    DDP_TRY(r->path->forward_done(r, stats));
+    for (size_t i = 0; i < r->params.n_tensors; i++) {
         if (r->used[i]) {
             continue;
         }
@@ -268,8 +169,7 @@ ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *
         mark_ready(r, i);
     }
     if (r->leaves_left == 1) {
-        DDP_TRY(order(r->reduce, r->compute, r->compute_point));
-        DDP_TRY(ddp_stream_submit(r->reduce, "sums", ddp_reducer_sums_work, &r, sizeof(r)));
+        DDP_TRY(r->path->sums(r));
     }
     DDP_TRY(advance(r));
 out:
@@ -307,8 +207,7 @@ ddp_status_t ddp_reducer_micro_end(ddp_reducer_t *r)
     r->leaf++;
     r->leaves_left--;
     if (r->leaves_left == 0) {
-        DDP_TRY(ddp_stream_submit(r->compute, "end of backward", backward_end_work, &r, sizeof(r)));
-        DDP_TRY(launch_end(r));
+        DDP_TRY(r->path->end(r));
     }
 out:
     return status;
@@ -320,11 +219,7 @@ ddp_status_t ddp_reducer_step_end(ddp_reducer_t *r, ddp_step_result_t *result_p)
 
     DDP_REQUIRE(r->state == DDP_REDUCER_STEP && r->leaves_left == 0, DDP_ERR_STATE,
                 "step_end before the last micro-batch: %zu are left", r->leaves_left);
-    DDP_TRY(ddp_stream_synchronize(r->compute, -1));
-    DDP_TRY(ddp_stream_synchronize(r->reduce, -1));
-    if (r->wire != NULL) {
-        DDP_TRY(ddp_stream_synchronize(r->wire, -1));
-    }
+    DDP_TRY(r->path->wait(r));
     r->state = DDP_REDUCER_IDLE;
     DDP_TRY(ddp_reducer_check_sums(r));
     for (size_t i = 0; i < r->params.n_tensors; i++) {
@@ -370,31 +265,24 @@ ddp_status_t ddp_reducer_finish(ddp_reducer_t *r)
     ddp_status_t status = DDP_OK;
 
     DDP_REQUIRE(r->state == DDP_REDUCER_IDLE, DDP_ERR_STATE, "finish inside a step");
-    DDP_TRY(wait_all_done(r, r->step));
-    DDP_TRY(ddp_reducer_check_updates(r));
+    DDP_TRY(r->path->finish(r));
 out:
     return status;
 }
 
 void ddp_reducer_traffic(const ddp_reducer_t *r, uint64_t *from)
 {
-    const uint64_t block_bytes = DDP_BLOCK * sizeof(float);
-
     memset(from, 0, (size_t)r->size * sizeof(*from));
-    for (size_t b = 0; b < r->n_buckets; b++) {
-        const ddp_bucket_t *bucket = &r->buckets[b];
-        const ddp_wire_t   *wire   = &bucket->wire;
+    r->path->traffic(r, from);
+}
 
-        for (size_t s = 0; s < r->n_sources; s++) {
-            from[r->sources[s].rank] +=
-                r->sources[s].rank == r->rank ? 0 : bucket->slice_blocks * block_bytes;
-        }
-        for (size_t i = 0; i < wire->n_home; i++) {
-            from[wire->home[i].peer] +=
-                r->machine_nodes[wire->home[i].machine] * wire->home[i].blocks * block_bytes;
-        }
-        for (size_t i = 0; i < wire->n_away; i++) {
-            from[wire->away[i].peer] += wire->away[i].blocks * block_bytes;
-        }
-    }
+ddp_status_t ddp_reducer_grad_norm(ddp_reducer_t *r, double *norm_p)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(r->step > 0, DDP_ERR_STATE, "there is no gradient norm before the first step");
+    DDP_TRY(ddp_reducer_finish(r));
+    DDP_TRY(r->path->grad_norm(r, norm_p));
+out:
+    return status;
 }

@@ -44,7 +44,7 @@ static uint32_t local_request(const ddp_reducer_t *r)
     uint32_t request = 0;
 
     for (int local = 0; local < r->local_size; local++) {
-        request = larger(request, r->requests[local]);
+        request = larger(request, r->host.requests[local]);
     }
     return request;
 }
@@ -59,14 +59,14 @@ static size_t pack(const ddp_reducer_t *r, uint8_t *message)
     const uint32_t request = local_request(r);
 
     machine_leaves(r, r->machine, &first, &count);
-    memcpy(message, r->lr, sizeof(float));
+    memcpy(message, r->host.lr, sizeof(float));
     memcpy(message + sizeof(float), &request, sizeof(request));
     memcpy(message + DDP_SUMS_HEAD, r->leaves + first, count * sizeof(ddp_leaf_t));
     used = message + DDP_SUMS_HEAD + count * sizeof(ddp_leaf_t);
     memset(used, 0, n);
     for (int local = 0; local < r->local_size; local++) {
         for (size_t i = 0; i < n; i++) {
-            used[i] |= r->used_rank[(size_t)local * n + i];
+            used[i] |= r->host.used_rank[(size_t)local * n + i];
         }
     }
     return (size_t)(used - message) + n;
@@ -81,14 +81,14 @@ static void unpack(ddp_reducer_t *r, int machine, const uint8_t *message)
 
     machine_leaves(r, machine, &first, &count);
     if (machine == 0) {
-        memcpy(r->lr, message, sizeof(float));
+        memcpy(r->host.lr, message, sizeof(float));
     }
     memcpy(&request, message + sizeof(float), sizeof(request));
-    *r->request_others = larger(*r->request_others, request);
+    *r->host.request_others = larger(*r->host.request_others, request);
     memcpy(r->leaves + first, message + DDP_SUMS_HEAD, count * sizeof(ddp_leaf_t));
     used = message + DDP_SUMS_HEAD + count * sizeof(ddp_leaf_t);
     for (size_t i = 0; i < r->params.n_tensors; i++) {
-        r->used_others[i] |= used[i];
+        r->host.used_others[i] |= used[i];
     }
 }
 
@@ -101,23 +101,23 @@ static ddp_status_t start_exchange(ddp_reducer_t *r)
     int          bytes  = 0;
     int          most   = 0;
 
-    DDP_TRY(ddp_to_int(pack(r, r->sums_send), "sums of a step", &bytes));
-    DDP_TRY(ddp_to_int(r->sums_bytes, "sums of a step", &most));
-    memset(r->used_others, 0, r->params.n_tensors);
-    *r->request_others = 0;
-    r->n_sums_requests = 0;
+    DDP_TRY(ddp_to_int(pack(r, r->host.sums_send), "sums of a step", &bytes));
+    DDP_TRY(ddp_to_int(r->host.sums_bytes, "sums of a step", &most));
+    memset(r->host.used_others, 0, r->params.n_tensors);
+    *r->host.request_others = 0;
+    r->host.n_sums_requests = 0;
     for (int m = 0; m < r->machines; m++) {
         const int leader = ddp_comm_machine_first(r->comm, m);
 
         if (m == r->machine) {
             continue;
         }
-        r->sums_peer[r->n_sums_requests]     = leader;
-        r->sums_peer[r->n_sums_requests + 1] = leader;
-        DDP_TRY_MPI(MPI_Irecv(r->sums_received + (size_t)m * r->sums_bytes, most, MPI_BYTE, leader, tag, mpi,
-                              &r->sums_requests[r->n_sums_requests++]));
-        DDP_TRY_MPI(MPI_Isend(r->sums_send, bytes, MPI_BYTE, leader, tag, mpi,
-                              &r->sums_requests[r->n_sums_requests++]));
+        r->host.sums_peer[r->host.n_sums_requests]     = leader;
+        r->host.sums_peer[r->host.n_sums_requests + 1] = leader;
+        DDP_TRY_MPI(MPI_Irecv(r->host.sums_received + (size_t)m * r->host.sums_bytes, most, MPI_BYTE, leader,
+                              tag, mpi, &r->host.sums_requests[r->host.n_sums_requests++]));
+        DDP_TRY_MPI(MPI_Isend(r->host.sums_send, bytes, MPI_BYTE, leader, tag, mpi,
+                              &r->host.sums_requests[r->host.n_sums_requests++]));
     }
 out:
     return status;
@@ -128,20 +128,20 @@ static ddp_status_t exchange(ddp_reducer_t *r)
 {
     ddp_status_t status = DDP_OK;
 
-    if (r->sums_stage == 0) {
+    if (r->host.sums_stage == 0) {
         DDP_TRY(start_exchange(r));
-        r->sums_stage = 1;
+        r->host.sums_stage = 1;
     }
-    if (r->sums_stage == 1) {
-        DDP_TRY(ddp_reducer_test(r, r->sums_requests, r->sums_peer, r->n_sums_requests, "sums of its forward",
-                                 (size_t)-1));
+    if (r->host.sums_stage == 1) {
+        DDP_TRY(ddp_reducer_test(r, r->host.sums_requests, r->host.sums_peer, r->host.n_sums_requests,
+                                 "sums of its forward", (size_t)-1));
         for (int m = 0; m < r->machines; m++) {
             if (m != r->machine) {
-                unpack(r, m, r->sums_received + (size_t)m * r->sums_bytes);
+                unpack(r, m, r->host.sums_received + (size_t)m * r->host.sums_bytes);
             }
         }
-        r->sums_stage = 2;
-        ddp_comm_flag_set(r->comm, r->sums_flag, r->step);
+        r->host.sums_stage = 2;
+        ddp_comm_flag_set(r->comm, r->host.sums_flag, r->step);
     }
 out:
     return status;
@@ -152,7 +152,7 @@ static ddp_status_t wait_forwards(ddp_reducer_t *r)
     const int first = ddp_comm_machine_first(r->comm, r->machine);
 
     for (int local = 0; local < r->local_size; local++) {
-        if (!ddp_comm_flag_reached(&r->forward_flag[local], r->step)) {
+        if (!ddp_comm_flag_reached(&r->host.forward_flag[local], r->step)) {
             ddp_comm_waiting(r->comm, (ddp_wait_t){first + local, "forward pass", r->step, (size_t)-1});
             return DDP_IN_PROGRESS;
         }
@@ -163,16 +163,17 @@ static ddp_status_t wait_forwards(ddp_reducer_t *r)
 /* PyTorch DDP's mean of means: a rank's gradient counts 1 / (ranks * its own weight). */
 static void scale_sources(ddp_reducer_t *r)
 {
-    for (size_t s = 0; s < r->n_sources; s++) {
+    for (size_t s = 0; s < r->host.n_sources; s++) {
         double weight = 0;
         size_t first;
         size_t count;
 
-        ddp_partition(r->params.micro_batches, (size_t)r->size, (size_t)r->sources[s].rank, &first, &count);
+        ddp_partition(r->params.micro_batches, (size_t)r->size, (size_t)r->host.sources[s].rank, &first,
+                      &count);
         for (size_t v = first; v < first + count && v < r->present; v++) {
             weight += r->leaves[v].weight;
         }
-        r->source_scale[s] = weight > 0 ? (float)(1.0 / (r->size * weight)) : 0.0F;
+        r->host.source_scale[s] = weight > 0 ? (float)(1.0 / (r->size * weight)) : 0.0F;
     }
 }
 
@@ -181,8 +182,8 @@ static void add_up(ddp_reducer_t *r)
     ddp_sums_t  *sums = &r->sums;
     const size_t n    = r->params.n_tensors;
 
-    *sums = (ddp_sums_t){.lr        = *r->lr,
-                         .request   = larger(local_request(r), r->machines > 1 ? *r->request_others : 0),
+    *sums = (ddp_sums_t){.lr        = *r->host.lr,
+                         .request   = larger(local_request(r), r->machines > 1 ? *r->host.request_others : 0),
                          .grad_norm = (double)NAN,
                          .broken    = DDP_NO_TENSOR};
     for (size_t v = 0; v < r->present; v++) {
@@ -200,9 +201,9 @@ static void add_up(ddp_reducer_t *r)
         sums->grad_scale = sums->update ? (float)(1.0 / sums->weight) : 0.0F;
     }
     for (size_t i = 0; i < n; i++) {
-        r->used_any[i] = r->machines > 1 ? r->used_others[i] : 0;
+        r->used_any[i] = r->machines > 1 ? r->host.used_others[i] : 0;
         for (int local = 0; local < r->local_size; local++) {
-            r->used_any[i] |= r->used_rank[(size_t)local * n + i];
+            r->used_any[i] |= r->host.used_rank[(size_t)local * n + i];
         }
     }
 }
@@ -213,12 +214,12 @@ ddp_status_t ddp_reducer_sums_work(void *args)
     ddp_reducer_t *r      = *(ddp_reducer_t **)args;
     const int      leader = ddp_comm_machine_first(r->comm, r->machine);
 
-    if (!ddp_comm_flag_reached(&r->forward_flag[r->local_rank], r->step)) {
+    if (!ddp_comm_flag_reached(&r->host.forward_flag[r->local_rank], r->step)) {
         if (r->rank == 0) {
-            *r->lr = r->sums.lr;
+            *r->host.lr = r->sums.lr;
         }
-        r->requests[r->local_rank] = r->sums.request;
-        ddp_comm_flag_set(r->comm, &r->forward_flag[r->local_rank], r->step);
+        r->host.requests[r->local_rank] = r->sums.request;
+        ddp_comm_flag_set(r->comm, &r->host.forward_flag[r->local_rank], r->step);
     }
     if (r->machines == 1 || r->local_rank == 0) {
         DDP_TRY(wait_forwards(r));
@@ -226,7 +227,7 @@ ddp_status_t ddp_reducer_sums_work(void *args)
     if (r->machines > 1 && r->local_rank == 0) {
         DDP_TRY(exchange(r));
     }
-    if (r->machines > 1 && !ddp_comm_flag_reached(r->sums_flag, r->step)) {
+    if (r->machines > 1 && !ddp_comm_flag_reached(r->host.sums_flag, r->step)) {
         ddp_comm_waiting(r->comm, (ddp_wait_t){leader, "sums of all machines", r->step, (size_t)-1});
         return DDP_IN_PROGRESS;
     }

@@ -61,7 +61,7 @@ static size_t list_parts(const ddp_reducer_t *r, const ddp_bucket_range_t *bucke
 
 static size_t most_nodes(const ddp_reducer_t *r, int m)
 {
-    return r->machine_nodes[m] > 0 ? r->machine_nodes[m] : 1;
+    return r->host.machine_nodes[m] > 0 ? r->host.machine_nodes[m] : 1;
 }
 
 /* The blocks of a bucket that this rank sums for all machines. */
@@ -127,7 +127,7 @@ ddp_status_t ddp_reducer_wire_create(ddp_reducer_t *r)
     if (r->machines == 1) {
         return DDP_OK;
     }
-    DDP_TRY(ddp_stream_create(r->device, "wire", &r->wire));
+    DDP_TRY(ddp_stream_create(r->device, "wire", &r->host.wire));
     for (size_t b = 0; b < r->n_buckets; b++) {
         DDP_TRY(plan_bucket(r, &r->buckets[b]));
     }
@@ -193,7 +193,7 @@ static float *node_data(const ddp_reducer_t *r, const ddp_wire_t *wire, int m, s
     size_t before = 0;
 
     if (m == r->machine) {
-        return r->sources[r->local[k].first_source].writable + wire->home_offset;
+        return r->host.sources[r->host.local[k].first_source].writable + wire->home_offset;
     }
     for (int other = 0; other < m; other++) {
         before += other == r->machine ? 0 : most_nodes(r, other);
@@ -212,15 +212,15 @@ ddp_status_t ddp_reducer_wire_start(ddp_reducer_t *r, size_t bucket)
     for (size_t i = 0; i < wire->n_home; i++) {
         const ddp_part_t *part = &wire->home[i];
 
-        for (size_t k = 0; k < r->machine_nodes[part->machine]; k++) {
+        for (size_t k = 0; k < r->host.machine_nodes[part->machine]; k++) {
             float *at = node_data(r, wire, part->machine, k) + (part->offset - wire->home_offset);
 
             DDP_TRY(post(r, wire, false, at, part, tag));
         }
     }
     for (size_t i = 0; i < wire->n_away; i++) {
-        for (size_t k = 0; k < r->n_local; k++) {
-            float *at = r->sources[r->local[k].first_source].writable + wire->away[i].offset;
+        for (size_t k = 0; k < r->host.n_local; k++) {
+            float *at = r->host.sources[r->host.local[k].first_source].writable + wire->away[i].offset;
 
             DDP_TRY(post(r, wire, true, at, &wire->away[i], tag));
         }
@@ -237,18 +237,18 @@ static ddp_status_t sum_and_send(ddp_reducer_t *r, ddp_wire_t *wire, int tag)
     ddp_tree_program_t program;
 
     for (int m = 0; m < r->machines; m++) {
-        for (size_t k = 0; k < r->machine_nodes[m]; k++) {
-            r->source_pointer[n++] = node_data(r, wire, m, k);
+        for (size_t k = 0; k < r->host.machine_nodes[m]; k++) {
+            r->host.source_pointer[n++] = node_data(r, wire, m, k);
         }
     }
-    program = (ddp_tree_program_t){r->across.op, r->across.length, r->source_pointer, NULL};
-    ddp_tree_sum(r->isa, &program, r->total_base + wire->home_offset, wire->home_blocks);
+    program = (ddp_tree_program_t){r->host.across.op, r->host.across.length, r->host.source_pointer, NULL};
+    ddp_tree_sum(r->host.isa, &program, r->host.total_base + wire->home_offset, wire->home_blocks);
     wire->n_requests = 0;
     for (size_t i = 0; i < wire->n_away; i++) {
-        DDP_TRY(post(r, wire, false, r->total_base + wire->away[i].offset, &wire->away[i], tag));
+        DDP_TRY(post(r, wire, false, r->host.total_base + wire->away[i].offset, &wire->away[i], tag));
     }
     for (size_t i = 0; i < wire->n_home; i++) {
-        DDP_TRY(post(r, wire, true, r->total_base + wire->home[i].offset, &wire->home[i], tag));
+        DDP_TRY(post(r, wire, true, r->host.total_base + wire->home[i].offset, &wire->home[i], tag));
     }
 out:
     return status;
