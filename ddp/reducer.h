@@ -114,19 +114,54 @@ DDP_API ddp_status_t ddp_reducer_create(const ddp_reducer_params_t *params,
                                         ddp_reducer_t             **reducer_p) DDP_NODISCARD;
 DDP_API void         ddp_reducer_destroy(ddp_reducer_t **reducer_p);
 
-/** The flat arenas, [total floats]: parameters (one copy for the machine) and moment `slot`. To write them:
- * see _publish. */
+/**
+ * The flat arenas, [total floats], in the memory of the compute stream's device: parameters, and moment
+ * `slot` (NULL: there is none, or this rank does not hold all of it). For what runs on the device. Host code
+ * that is to run with any device reads and writes through the functions that follow.
+ */
 DDP_API float *ddp_reducer_values(ddp_reducer_t *reducer);
 DDP_API float *ddp_reducer_slot(ddp_reducer_t *reducer, size_t slot);
+
+/** Arrays of a reducer are its parameters and, from 0 on, its moments. */
+#define DDP_REDUCER_VALUES (-1)
+/** Moments of each parameter, 0 .. 2. */
+DDP_API size_t ddp_reducer_slots(const ddp_reducer_t *reducer);
+
+/** Every rank has it, or shares it with its machine. */
+#define DDP_REDUCER_EVERYBODY (-1)
+/**
+ * Who has element `offset` of an array. Local; all ranks get the same answer, and it stays.
+ * @param [out] count_p  elements from there on, >= 1, that are held alike; up to the end of the arena
+ * @return a rank, or DDP_REDUCER_EVERYBODY
+ */
+DDP_API int ddp_reducer_holder(const ddp_reducer_t *reducer, int array, size_t offset, size_t *count_p);
+/** Does `rank` write with ddp_reducer_write()? Rank 0 does, and whoever has memory of its own: of ranks that
+ * share it the first. Local; all ranks get the same answer. */
+DDP_API bool ddp_reducer_is_writer(const ddp_reducer_t *reducer, int rank);
+
+/**
+ * Elements of an array to host memory. Local, blocking; between steps, after ddp_reducer_finish().
+ * @param [in]  array  DDP_REDUCER_VALUES, or a moment
+ * @param [out] to     host, [count]
+ * @return DDP_ERR_INVALID_ARG: no such array, or beyond its end. DDP_ERR_STATE: this rank does not hold it
+ */
+DDP_API ddp_status_t ddp_reducer_read(ddp_reducer_t *reducer, int array, size_t offset, size_t count,
+                                      float *to) DDP_NODISCARD;
+/**
+ * The other way. Each writer gives the same elements and writes those of them that it holds; other ranks may
+ * call it, and nothing happens. They are everybody's after _publish or _restore. Local, blocking.
+ * @param [in] from  host, [count]
+ */
+DDP_API ddp_status_t ddp_reducer_write(ddp_reducer_t *reducer, int array, size_t offset, size_t count,
+                                       const float *from) DDP_NODISCARD;
 /** Updates applied to tensor i so far (AdamW's t; of a running average, PyTorch's num_batches_tracked). */
 DDP_API uint64_t ddp_reducer_tensor_steps(const ddp_reducer_t *reducer, size_t i);
-/** Collective: what the local rank 0 of each machine wrote to the arenas (initial values) is now everybody's;
- * between steps only. */
+/** Collective: what the writers wrote (initial values) is now everybody's; between steps only. */
 DDP_API ddp_status_t ddp_reducer_publish(ddp_reducer_t *reducer) DDP_NODISCARD;
 
 /**
- * Go on from a checkpoint: what the local rank 0 of each machine wrote to values and moments is everybody's,
- * and steps count on from here. Collective, before the first step.
+ * Go on from a checkpoint: what the writers wrote to values and moments is everybody's, and steps count on
+ * from here. Collective, before the first step.
  * @param [in] step   steps done
  * @param [in] steps  [n_tensors] updates applied to each tensor; the same on all ranks
  */
@@ -217,10 +252,10 @@ DDP_API size_t ddp_reducer_bucket_times(const ddp_reducer_t *reducer, ddp_bucket
 DDP_API void ddp_reducer_traffic(const ddp_reducer_t *reducer, uint64_t *from);
 
 /** xxh128 of all parameters in name order (names and element bytes, no padding), hex in text[33]. After
- * _finish. Local. */
-DDP_API void ddp_reducer_weights_hash(const ddp_reducer_t *reducer, char text[33]);
-/** Collective: DDP_ERR_MISMATCH names the machine whose parameters differ. Called every `checksum_every`
- * steps too. */
+ * _finish. Local, blocking. @return DDP_ERR_NO_MEMORY, or what a device says that cannot be read */
+DDP_API ddp_status_t ddp_reducer_weights_hash(ddp_reducer_t *reducer, char text[33]) DDP_NODISCARD;
+/** Collective: DDP_ERR_MISMATCH names the machine, or rank, whose parameters differ. Called every
+ * `checksum_every` steps too. */
 DDP_API ddp_status_t ddp_reducer_check_replicas(ddp_reducer_t *reducer) DDP_NODISCARD;
 
 #ifdef __cplusplus

@@ -8,10 +8,22 @@
 #include "base/error.h"
 #include "ddp/reducer_internal.h"
 
-static void hash_tensor(XXH3_state_t *state, const ddp_reducer_t *r, const ddp_tensor_desc_t *tensor)
+#define CHUNK_FLOATS ((size_t)1 << 18)
+
+static ddp_status_t hash_tensor(XXH3_state_t *state, ddp_reducer_t *r, const ddp_tensor_desc_t *tensor,
+                                float *chunk)
 {
+    ddp_status_t status = DDP_OK;
+
     (void)XXH3_128bits_update(state, tensor->name, strlen(tensor->name) + 1);
-    (void)XXH3_128bits_update(state, r->values + tensor->offset, tensor->count * sizeof(float));
+    for (size_t first = 0; first < tensor->count; first += CHUNK_FLOATS) {
+        const size_t n = tensor->count - first < CHUNK_FLOATS ? tensor->count - first : CHUNK_FLOATS;
+
+        DDP_TRY(ddp_reducer_read(r, DDP_REDUCER_VALUES, tensor->offset + first, n, chunk));
+        (void)XXH3_128bits_update(state, chunk, n * sizeof(*chunk));
+    }
+out:
+    return status;
 }
 
 /* The tensor whose name is next after `last` (NULL: the first); a model has few enough for this. */
@@ -30,23 +42,33 @@ static const ddp_tensor_desc_t *next_by_name(const ddp_reducer_t *r, const char 
     return next;
 }
 
-static XXH128_hash_t hash_values(const ddp_reducer_t *r)
+static ddp_status_t hash_values(ddp_reducer_t *r, XXH128_hash_t *hash_p)
 {
-    XXH3_state_t             state;
+    ddp_status_t             status = DDP_OK;
+    float                   *chunk  = malloc(CHUNK_FLOATS * sizeof(*chunk));
     const ddp_tensor_desc_t *tensor = NULL;
+    XXH3_state_t             state;
 
+    DDP_REQUIRE(chunk != NULL, DDP_ERR_NO_MEMORY, "no memory to hash the parameters");
     (void)XXH3_128bits_reset(&state);
     while ((tensor = next_by_name(r, tensor == NULL ? NULL : tensor->name)) != NULL) {
-        hash_tensor(&state, r, tensor);
+        DDP_TRY(hash_tensor(&state, r, tensor, chunk));
     }
-    return XXH3_128bits_digest(&state);
+    *hash_p = XXH3_128bits_digest(&state);
+out:
+    free(chunk);
+    return status;
 }
 
-void ddp_reducer_weights_hash(const ddp_reducer_t *reducer, char text[33])
+ddp_status_t ddp_reducer_weights_hash(ddp_reducer_t *reducer, char text[33])
 {
-    const XXH128_hash_t hash = hash_values(reducer);
+    ddp_status_t  status = DDP_OK;
+    XXH128_hash_t hash;
 
+    DDP_TRY(hash_values(reducer, &hash));
     snprintf(text, 33, "%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+out:
+    return status;
 }
 
 ddp_status_t ddp_reducer_check_replicas(ddp_reducer_t *reducer)
@@ -57,16 +79,15 @@ ddp_status_t ddp_reducer_check_replicas(ddp_reducer_t *reducer)
 
     DDP_TRY(ddp_comm_agree(reducer->comm,
                            all != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for hashes")));
-    if (reducer->local_rank == 0) {
-        mine = hash_values(reducer);
+    if (ddp_reducer_is_writer(reducer, reducer->rank)) {
+        status = hash_values(reducer, &mine);
     }
+    DDP_TRY(ddp_comm_agree(reducer->comm, status));
     DDP_TRY(ddp_comm_allgather(reducer->comm, &mine, sizeof(mine), all));
-    for (int m = 1; m < reducer->machines; m++) {
-        const int first = ddp_comm_machine_first(reducer->comm, m);
-
-        DDP_REQUIRE(XXH128_isEqual(all[first], all[0]), DDP_ERR_MISMATCH,
+    for (int k = 1; k < reducer->size; k++) {
+        DDP_REQUIRE(!ddp_reducer_is_writer(reducer, k) || XXH128_isEqual(all[k], all[0]), DDP_ERR_MISMATCH,
                     "step %llu: parameters on %s (rank %d) differ from those on %s (rank 0)",
-                    (unsigned long long)reducer->step, ddp_comm_host(reducer->comm, first), first,
+                    (unsigned long long)reducer->step, ddp_comm_host(reducer->comm, k), k,
                     ddp_comm_host(reducer->comm, 0));
     }
 out:

@@ -30,7 +30,7 @@ struct ddp_reducer_path {
     ddp_status_t (*create)(ddp_reducer_t *r);
     /** Half-built and failed ones too. */
     void (*destroy)(ddp_reducer_t *r);
-    /** Collective: what local rank 0 wrote to the arenas is everybody's. */
+    /** Collective: what the writers (ddp_reducer_is_writer()) wrote to the arenas is everybody's. */
     ddp_status_t (*publish)(ddp_reducer_t *r);
     /** r->step and r->steps were set from a checkpoint; publish follows. */
     void (*restore)(ddp_reducer_t *r);
@@ -52,6 +52,15 @@ struct ddp_reducer_path {
     ddp_status_t (*wait)(ddp_reducer_t *r);
     /** Between steps: until all parameters of this rank are written. DDP_ERR_NOT_FINITE: updates met it. */
     ddp_status_t (*finish)(ddp_reducer_t *r);
+
+    /** Values and slots are memory of the compute stream's device, of each rank its own; else one host memory
+     * for the machine. */
+    bool is_on_device;
+    /** See ddp_reducer_holder(). NULL: everybody holds all. */
+    int (*holder)(const ddp_reducer_t *r, int array, size_t offset, size_t *count_p);
+    /** Where this rank has element `offset` of an array, and *count_p of it from there on that lie together;
+     * returns NULL: not here. NULL: values and slots are whole. */
+    float *(*place)(const ddp_reducer_t *r, int array, size_t offset, size_t *count_p);
 
     /** See ddp_reducer_grad_norm(); after finish. */
     ddp_status_t (*grad_norm)(ddp_reducer_t *r, double *norm_p);

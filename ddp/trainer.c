@@ -51,21 +51,6 @@ out:
     return status;
 }
 
-/* One copy of the parameters for each machine: its first rank draws them. */
-static ddp_status_t initialize(ddp_trainer_t *t)
-{
-    ddp_status_t  status = DDP_OK;
-    ddp_stream_t *stream = t->params.reducer.compute;
-
-    ddp_params_bind(t->params.params, ddp_reducer_values(t->reducer), NULL);
-    if (ddp_comm_local_rank(t->params.reducer.comm) == 0) {
-        DDP_TRY(ddp_params_initialize(t->params.params, stream, t->params.seed));
-        DDP_TRY(ddp_stream_synchronize(stream, -1));
-    }
-out:
-    return status;
-}
-
 static ddp_status_t check_params(const ddp_trainer_params_t *params)
 {
     ddp_status_t status = DDP_OK;
@@ -99,7 +84,8 @@ ddp_status_t ddp_trainer_create(const ddp_trainer_params_t *params, ddp_trainer_
     DDP_TRY(ddp_reducer_create(&t->params.reducer, &t->reducer));
     DDP_TRY(ddp_comm_agree(comm, make_times(t)));
     ddp_tape_set_ready(t->tape, on_ready, t->reducer);
-    DDP_TRY(ddp_comm_agree(comm, initialize(t)));
+    DDP_TRY(ddp_comm_agree(comm, ddp_trainer_initialize(t->reducer, params->params, params->reducer.compute,
+                                                        params->seed, ddp_comm_rank(comm))));
     DDP_TRY(ddp_reducer_publish(t->reducer));
     *trainer_p = t;
     t          = NULL;

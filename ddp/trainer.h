@@ -53,6 +53,16 @@ DDP_API ddp_status_t ddp_trainer_create(const ddp_trainer_params_t *params,
 DDP_API void         ddp_trainer_destroy(ddp_trainer_t **trainer_p);
 
 /**
+ * What ddp_trainer_create() does with the parameters, for who makes a reducer of his own: bind them to its
+ * values and, where `rank` is a writer, draw the initial ones. The same bits with any device.
+ * ddp_reducer_publish() comes next. Local, blocking.
+ * @param [in] compute  the reducer's
+ * @param [in] rank     this one, of the reducer's communicator
+ */
+DDP_API ddp_status_t ddp_trainer_initialize(ddp_reducer_t *reducer, struct ddp_params *params,
+                                            ddp_stream_t *compute, uint64_t seed, int rank) DDP_NODISCARD;
+
+/**
  * One step: this rank's micro-batches forward and backward, reduction and update. Collective, blocking.
  * Errors as ddp_reducer_step_end(), or what forward returned: the trainer can then only be destroyed.
  */

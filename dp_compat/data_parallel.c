@@ -214,9 +214,7 @@ static ddp_status_t make_first(ddp_dp_t *dp)
     DDP_TRY(charge_first(dp));
     DDP_TRY(ddp_reducer_create(&dp->params.reducer, &dp->reducer));
     first->values = ddp_reducer_values(dp->reducer);
-    ddp_params_bind(first->params, first->values, NULL);
-    DDP_TRY(ddp_params_initialize(first->params, first->stream, dp->params.seed));
-    DDP_TRY(ddp_stream_synchronize(first->stream, -1));
+    DDP_TRY(ddp_trainer_initialize(dp->reducer, first->params, first->stream, dp->params.seed, 0));
     DDP_TRY(ddp_reducer_publish(dp->reducer));
     DDP_TRY(make_tables(dp));
 out:

@@ -37,7 +37,7 @@ static ddp_status_t micro_step(ddp_reducer_t *reducer, const ddp_tensor_desc_t *
 {
     static const uint8_t used[2]    = {1, 1};
     ddp_status_t         status     = DDP_OK;
-    const float         *values     = ddp_reducer_values(reducer);
+    const float         *values     = ddp_reducer_values(reducer); /* of a cpu device: read by pointer */
     float               *grads      = NULL;
     bool                 accumulate = false; /* always false with the exact reduction */
     size_t               first;
@@ -103,8 +103,8 @@ static ddp_status_t fit(void)
         DDP_TRY(ddp_reducer_step_end(reducer, &result));
     }
     DDP_TRY(ddp_reducer_finish(reducer));
-    a = ddp_reducer_values(reducer)[tensors[0].offset];
-    b = ddp_reducer_values(reducer)[tensors[1].offset];
+    DDP_TRY(ddp_reducer_read(reducer, DDP_REDUCER_VALUES, tensors[0].offset, 1, &a));
+    DDP_TRY(ddp_reducer_read(reducer, DDP_REDUCER_VALUES, tensors[1].offset, 1, &b));
     if (ddp_comm_rank(comm) == 0) {
         printf("a %.4f b %.4f loss %.3g\n", (double)a, (double)b, result.loss);
     }

@@ -91,7 +91,7 @@ static ddp_status_t train(ddp_stream_t *stream, ddp_params_t *params, size_t dev
         DDP_TRY(ddp_dp_step(trainer, &(ddp_step_t){.lr = 3e-3F, .samples = BATCH}, &result));
     }
     DDP_TRY(ddp_reducer_finish(ddp_dp_reducer(trainer)));
-    ddp_reducer_weights_hash(ddp_dp_reducer(trainer), hash);
+    DDP_TRY(ddp_reducer_weights_hash(ddp_dp_reducer(trainer), hash));
     printf("loss %.6f accuracy %.3f weights %s\n", result.loss, result.correct / result.counted, hash);
     DDP_REQUIRE(result.correct / result.counted > 0.9, DDP_ERR_STATE, "it did not learn");
 out:

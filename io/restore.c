@@ -7,37 +7,36 @@
 
 #define CHUNK_FLOATS ((size_t)1 << 20)
 
+_Static_assert(DDP_CHECKPOINT_VALUES == DDP_REDUCER_VALUES, "arrays have the same numbers");
+
 typedef struct restore {
     ddp_comm_t              *comm;
     ddp_reducer_t           *reducer;
     const ddp_checkpoint_t  *checkpoint; /* rank 0 */
     const ddp_tensor_desc_t *tensors;
-    float                   *chunk; /* owned; where there are several machines */
+    bool                     spreads; /* others than rank 0 write */
+    float                   *chunk;   /* owned */
 } restore_t;
 
-/* Elements [first, first + n) of an array into `to`, on the first rank of each machine. */
-static ddp_status_t pass_chunk(restore_t *r, size_t found, int array, size_t first, size_t n, float *to)
+/* Elements [first, first + n) of an array into the chunk of whoever writes them. */
+static ddp_status_t fetch_chunk(restore_t *r, size_t found, int array, size_t first, size_t n)
 {
     ddp_status_t status = DDP_OK;
     int32_t      head   = DDP_OK; /* rank 0's status */
     const bool   reads  = ddp_comm_rank(r->comm) == 0;
-    float       *chunk  = ddp_comm_machines(r->comm) > 1 ? r->chunk : to;
 
     if (reads) {
-        head = ddp_checkpoint_read(r->checkpoint, found, array, first, n, chunk);
+        head = ddp_checkpoint_read(r->checkpoint, found, array, first, n, r->chunk);
     }
-    if (ddp_comm_machines(r->comm) == 1) {
-        return reads ? (ddp_status_t)head : DDP_OK; /* agreed at the end */
+    if (!r->spreads) {
+        return (ddp_status_t)head; /* agreed at the end */
     }
     DDP_TRY(ddp_comm_broadcast(r->comm, &head, sizeof(head), 0));
     if (head != DDP_OK) {
         status = reads ? (ddp_status_t)head : ddp_fail(DDP_ERR_REMOTE, "rank 0 cannot read the checkpoint");
         goto out;
     }
-    DDP_TRY(ddp_comm_broadcast(r->comm, chunk, n * sizeof(float), 0));
-    if (ddp_comm_local_rank(r->comm) == 0) {
-        memcpy(to, chunk, n * sizeof(float));
-    }
+    DDP_TRY(ddp_comm_broadcast(r->comm, r->chunk, n * sizeof(float), 0));
 out:
     return status;
 }
@@ -46,13 +45,12 @@ static ddp_status_t pass_array(restore_t *r, size_t tensor, size_t found, int ar
 {
     ddp_status_t             status = DDP_OK;
     const ddp_tensor_desc_t *desc   = &r->tensors[tensor];
-    float                   *arena  = array == DDP_CHECKPOINT_VALUES ? ddp_reducer_values(r->reducer)
-                                                                     : ddp_reducer_slot(r->reducer, (size_t)array);
 
     for (size_t first = 0; first < desc->count; first += CHUNK_FLOATS) {
         const size_t n = desc->count - first < CHUNK_FLOATS ? desc->count - first : CHUNK_FLOATS;
 
-        DDP_TRY(pass_chunk(r, found, array, first, n, arena + desc->offset + first));
+        DDP_TRY(fetch_chunk(r, found, array, first, n));
+        DDP_TRY(ddp_reducer_write(r->reducer, array, desc->offset + first, n, r->chunk));
     }
 out:
     return status;
@@ -92,25 +90,15 @@ out:
     return status;
 }
 
-static int count_slots(ddp_reducer_t *reducer)
-{
-    int n = 0;
-
-    while (n < DDP_CHECKPOINT_MAX_SLOTS && ddp_reducer_slot(reducer, (size_t)n) != NULL) {
-        n++;
-    }
-    return n;
-}
-
 /* Local: what rank 0 must find in its checkpoint, and memory. */
 static ddp_status_t prepare(restore_t *r, int n_slots, bool values_only, const place_t *places)
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_REQUIRE(places != NULL, DDP_ERR_NO_MEMORY, "no memory to restore a checkpoint");
-    if (ddp_comm_machines(r->comm) > 1) {
-        r->chunk = malloc(CHUNK_FLOATS * sizeof(float));
-        DDP_REQUIRE(r->chunk != NULL, DDP_ERR_NO_MEMORY, "no memory to restore a checkpoint");
+    r->chunk = malloc(CHUNK_FLOATS * sizeof(float));
+    DDP_REQUIRE(places != NULL && r->chunk != NULL, DDP_ERR_NO_MEMORY, "no memory to restore a checkpoint");
+    for (int rank = 1; rank < ddp_comm_size(r->comm); rank++) {
+        r->spreads = r->spreads || ddp_reducer_is_writer(r->reducer, rank);
     }
     if (ddp_comm_rank(r->comm) == 0 && !values_only) {
         DDP_REQUIRE(ddp_checkpoint_state(r->checkpoint)->n_slots == (size_t)n_slots, DDP_ERR_MISMATCH,
@@ -126,10 +114,10 @@ ddp_status_t ddp_checkpoint_restore(ddp_comm_t *comm, ddp_reducer_t *reducer,
                                     const ddp_checkpoint_t *checkpoint, bool values_only)
 {
     ddp_status_t status  = DDP_OK;
-    restore_t    r       = {comm, reducer, checkpoint, tensors, NULL};
+    restore_t    r       = {comm, reducer, checkpoint, tensors, false, NULL};
     place_t     *places  = calloc(n_tensors, sizeof(*places));
     uint64_t    *steps   = calloc(n_tensors, sizeof(*steps));
-    const int    n_slots = values_only ? 0 : count_slots(reducer);
+    const int    n_slots = values_only ? 0 : (int)ddp_reducer_slots(reducer);
     uint64_t     step    = 0;
 
     DDP_TRY(ddp_comm_agree(comm, prepare(&r, n_slots, values_only, steps != NULL ? places : NULL)));

@@ -326,22 +326,22 @@ out:
 /* Rank 0's last words. */
 static ddp_status_t say_end(ddp_run_t *run, ddp_end_report_t *end)
 {
-    char more[48];
+    ddp_status_t status = DDP_OK;
+    char         more[48];
 
     if (ddp_comm_rank(run->comm) != 0) {
         return DDP_OK;
     }
-    ddp_reducer_weights_hash(run->reducer, end->weights);
+    DDP_TRY(ddp_reducer_weights_hash(run->reducer, end->weights));
     ddp_event_end(run, end);
     ddp_progress_clear(&run->progress);
     ddp_log(DDP_LOG_INFO, "done: %" PRIu64 " steps in %.1f s, test%s accuracy %.4f, %.0f MB, folder %s",
             end->steps, end->seconds, perplexity_text(&end->test, more, sizeof(more)), end->test.accuracy,
             (double)end->use.pss / MIB, run->folder);
     printf("weights %s\n", end->weights);
-    if (fflush(stdout) != 0) {
-        return ddp_fail(DDP_ERR_IO, "stdout: %s", strerror(errno));
-    }
-    return DDP_OK;
+    DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", strerror(errno));
+out:
+    return status;
 }
 
 ddp_status_t ddp_run_train(ddp_run_t *run)

@@ -288,13 +288,12 @@ float *ddp_params_grad(const ddp_params_t *params, size_t index)
     return params->grads == NULL ? NULL : params->grads + params->descs[index].offset;
 }
 
-static ddp_status_t initialize_one(const ddp_params_t *params, ddp_stream_t *stream, uint64_t seed,
-                                   size_t index)
+ddp_status_t ddp_params_draw(const ddp_params_t *params, ddp_stream_t *stream, uint64_t seed, size_t index,
+                             float *value)
 {
     ddp_status_t             status  = DDP_OK;
     const ddp_tensor_desc_t *desc    = &params->descs[index];
     const ddp_init_t         init    = params->entries[index].init;
-    float                   *value   = ddp_params_value(params, index);
     const size_t             padding = ddp_block_round(desc->count) - desc->count;
     const ddp_rng_key_t      key     = {.seed  = seed,
                                         .step  = UINT64_MAX, /* never reached: no dropout draws the same */
@@ -323,7 +322,7 @@ ddp_status_t ddp_params_initialize(ddp_params_t *params, ddp_stream_t *stream, u
     DDP_REQUIRE(params->total > 0, DDP_ERR_STATE, "finish the parameter list before initialising it");
     DDP_REQUIRE(params->values != NULL, DDP_ERR_STATE, "no memory is bound for the parameters' values");
     for (size_t i = 0; i < params->count; i++) {
-        DDP_TRY(initialize_one(params, stream, seed, i));
+        DDP_TRY(ddp_params_draw(params, stream, seed, i, ddp_params_value(params, i)));
     }
 out:
     return status;

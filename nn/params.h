@@ -101,6 +101,10 @@ DDP_API float       *ddp_params_grad(const ddp_params_t *params, size_t index);
 /** Write the initial values, a pure function of (seed, registration index, element). In stream order. */
 DDP_API ddp_status_t ddp_params_initialize(ddp_params_t *params, ddp_stream_t *stream,
                                            uint64_t seed) DDP_NODISCARD;
+/** The same of one tensor, and not where it is bound. @param [out] value  memory of the stream's device,
+ * ddp_block_round(count) floats; the padding becomes 0 */
+DDP_API ddp_status_t ddp_params_draw(const ddp_params_t *params, ddp_stream_t *stream, uint64_t seed,
+                                     size_t index, float *value) DDP_NODISCARD;
 
 #ifdef __cplusplus
 }

@@ -134,7 +134,7 @@ static void train(MPI_Comm parent, ddp_reduction_t reduction, size_t bucket_cap,
         losses[s] = result.loss;
     }
     ddp_assert_all(ddp_reducer_finish(ddp_trainer_reducer(trainer)) == DDP_OK);
-    ddp_reducer_weights_hash(ddp_trainer_reducer(trainer), hash);
+    ddp_assert_all(ddp_reducer_weights_hash(ddp_trainer_reducer(trainer), hash) == DDP_OK);
     check_frozen(&job, trainer, start);
     free(start);
     ddp_trainer_destroy(&trainer);

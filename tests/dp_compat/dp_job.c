@@ -246,7 +246,7 @@ void dp_job_hash(const dp_setup_t *setup, int steps, size_t last, char hash[DP_J
         (void)dp_job_step(&job, s + 1 < steps ? setup->samples : last);
     }
     ddp_assert_ok(ddp_reducer_finish(dp_job_reducer(&job)));
-    ddp_reducer_weights_hash(dp_job_reducer(&job), hash);
+    ddp_assert_ok(ddp_reducer_weights_hash(dp_job_reducer(&job), hash));
     dp_job_close(&job);
 }
 

@@ -98,7 +98,7 @@ static void job_close(job_t *job)
 static void hash_of(ddp_reducer_t *reducer, char hash[HASH])
 {
     ddp_assert_ok(ddp_reducer_finish(reducer));
-    ddp_reducer_weights_hash(reducer, hash);
+    ddp_assert_ok(ddp_reducer_weights_hash(reducer, hash));
 }
 
 static void train_alone(char hash[HASH])
