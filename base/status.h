@@ -25,7 +25,8 @@ extern "C" {
     X(DDP_ERR_MISMATCH, -10, "ranks disagree")                                                               \
     X(DDP_ERR_UNSUPPORTED, -11, "not in this build or not on this device")                                   \
     X(DDP_ERR_NOT_FINITE, -12, "a value is not finite")                                                      \
-    X(DDP_ERR_STATE, -13, "call out of order")
+    X(DDP_ERR_STATE, -13, "call out of order")                                                               \
+    X(DDP_ERR_DEVICE, -14, "a device or its library failed")
 
 typedef enum ddp_status {
 #define DDP_STATUS_ENUM(name, value, text) name = (value),

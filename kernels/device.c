@@ -1,51 +1,43 @@
 #include "kernels/device.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/device_internal.h"
 
-/* "now", "defer" or "defer:<seed>" */
-static ddp_status_t read_schedule(ddp_device_t *device)
+static ddp_status_t find_backend(ddp_device_kind_t kind, const ddp_backend_t **backend_p)
 {
-    const char  *text   = getenv("DDP_DEVICE_SCHEDULE");
     ddp_status_t status = DDP_OK;
-    char        *end    = NULL;
 
-    if (text == NULL || text[0] == '\0' || strcmp(text, "now") == 0) {
-        return DDP_OK;
+    DDP_REQUIRE(kind == DDP_DEVICE_CPU || kind == DDP_DEVICE_CUDA, DDP_ERR_INVALID_ARG,
+                "device: there is no kind %d", (int)kind);
+    if (kind == DDP_DEVICE_CUDA) {
+        return ddp_cuda_backend(backend_p);
     }
-    if (strncmp(text, "defer:", 6) == 0 && text[6] >= '0' && text[6] <= '9') {
-        device->random_state = strtoull(text + 6, &end, 10);
-        device->random       = true;
-    }
-    device->defer = strcmp(text, "defer") == 0 || (device->random && *end == '\0');
-    DDP_REQUIRE(device->defer, DDP_ERR_UNSUPPORTED,
-                "DDP_DEVICE_SCHEDULE=%s: no such schedule; use now, defer or defer:<seed>", text);
+    *backend_p = ddp_cpu_backend();
 out:
     return status;
 }
 
 ddp_status_t ddp_device_create(const ddp_device_params_t *params, ddp_device_t **device_p)
 {
-    ddp_status_t  status = DDP_OK;
-    ddp_device_t *device = NULL;
+    ddp_status_t         status  = DDP_OK;
+    ddp_device_t        *device  = NULL;
+    const ddp_backend_t *backend = NULL;
 
     DDP_REQUIRE(params != NULL && params->struct_size == sizeof(*params), DDP_ERR_INVALID_ARG,
                 "device: params were not made with DDP_DEVICE_PARAMS_INIT");
-    DDP_REQUIRE(params->isa >= DDP_ISA_PLAIN && params->isa <= ddp_isa_detect(), DDP_ERR_INVALID_ARG,
-                "device: instruction set %d is not available; this processor (or DDP_ISA) has at most %s",
-                (int)params->isa, ddp_isa_name(ddp_isa_detect()));
+    DDP_TRY(find_backend(params->kind, &backend));
     device = calloc(1, sizeof(*device));
     DDP_REQUIRE(device != NULL, DDP_ERR_NO_MEMORY, "no memory for a device");
-    device->isa      = params->isa;
-    device->name     = params->name != NULL ? params->name : "cpu";
-    device->dry      = params->dry;
-    device->has_bf16 = ddp_isa_has_bf16(params->isa);
+    device->backend = backend;
+    device->kind    = params->kind;
+    device->ordinal = params->ordinal;
+    device->name    = params->name != NULL ? params->name : backend->name;
+    device->dry     = params->dry;
+    DDP_TRY(backend->device_open(device, params));
     ddp_device_memory_open(device, params->memory_bytes);
-    DDP_TRY(read_schedule(device));
     *device_p = device;
     device    = NULL;
 out:
@@ -60,15 +52,16 @@ void ddp_device_destroy(ddp_device_t **device_p)
     if (device == NULL) {
         return;
     }
-    assert(device->oldest == NULL);
-    while (device->free_items != NULL) {
-        ddp_item_t *item   = device->free_items;
-        device->free_items = item->next;
-        free(item);
-    }
+    assert(device->streams == 0);
     ddp_device_memory_close(device);
+    device->backend->device_close(device);
     free(device);
     *device_p = NULL;
+}
+
+ddp_device_kind_t ddp_device_kind(const ddp_device_t *device)
+{
+    return device->kind;
 }
 
 ddp_isa_t ddp_device_isa(const ddp_device_t *device)
@@ -88,7 +81,7 @@ bool ddp_device_is_deferred(const ddp_device_t *device)
 
 bool ddp_device_is_host_memory(const ddp_device_t *device)
 {
-    return !device->dry;
+    return device->backend->is_host_memory && !device->dry;
 }
 
 void ddp_device_set_idle(ddp_device_t *device, ddp_idle_fn_t *idle, void *ctx)
@@ -109,7 +102,13 @@ void ddp_device_set_watch(ddp_device_t *device, ddp_watch_fn_t *watch, void *ctx
     device->watch_ctx = ctx;
 }
 
-ddp_status_t ddp_stream_create(ddp_device_t *device, const char *name, ddp_stream_t **stream_p)
+void ddp_device_progress(ddp_device_t *device)
+{
+    device->backend->progress(device);
+}
+
+static ddp_status_t create_stream(ddp_device_t *device, const char *name, bool is_urgent,
+                                  ddp_stream_t **stream_p)
 {
     ddp_status_t  status = DDP_OK;
     ddp_stream_t *stream = NULL;
@@ -120,51 +119,36 @@ ddp_status_t ddp_stream_create(ddp_device_t *device, const char *name, ddp_strea
     stream->name = strdup(name);
     DDP_REQUIRE(stream->name != NULL, DDP_ERR_NO_MEMORY, "no memory for stream '%s'", name);
     stream->device = device;
-    stream->refs   = 1;
-    stream->older  = device->youngest;
-    if (device->youngest != NULL) {
-        device->youngest->younger = stream;
-    } else {
-        device->oldest = stream;
-    }
-    device->youngest = stream;
+    DDP_TRY(device->backend->stream_open(stream, is_urgent));
     device->streams++;
     *stream_p = stream;
     stream    = NULL;
 out:
+    if (stream != NULL) {
+        free(stream->name);
+    }
     free(stream);
     return status;
+}
+
+ddp_status_t ddp_stream_create(ddp_device_t *device, const char *name, ddp_stream_t **stream_p)
+{
+    return create_stream(device, name, false, stream_p);
+}
+
+ddp_status_t ddp_stream_create_urgent(ddp_device_t *device, const char *name, ddp_stream_t **stream_p)
+{
+    return create_stream(device, name, true, stream_p);
 }
 
 void ddp_stream_destroy(ddp_stream_t **stream_p)
 {
     ddp_stream_t *stream = *stream_p;
-    ddp_device_t *device;
 
-    if (stream == NULL) {
-        return;
-    }
-    assert(!stream->busy);
-    device = stream->device;
-    if (stream->head !=
-        NULL) { /* whoever waits for it must not wait for ever, nor go on as if it were done */
-        stream->status = DDP_ERR_STATE;
-        (void)snprintf(stream->line, sizeof(stream->line),
-                       "stream '%.100s' was destroyed before '%.100s' ran", stream->name, stream->head->name);
-        ddp_queue_clear(stream);
-    }
-    *(stream->older != NULL ? &stream->older->younger : &device->oldest)     = stream->younger;
-    *(stream->younger != NULL ? &stream->younger->older : &device->youngest) = stream->older;
-    device->streams--;
-    ddp_stream_unref(stream);
-    *stream_p = NULL;
-}
-
-void ddp_stream_unref(ddp_stream_t *stream)
-{
-    if (stream != NULL && --stream->refs == 0) {
-        free(stream->name);
-        free(stream);
+    if (stream != NULL) {
+        stream->device->streams--;
+        stream->device->backend->stream_close(stream); /* frees it, now or with the last event */
+        *stream_p = NULL;
     }
 }
 
@@ -188,7 +172,7 @@ ddp_status_t ddp_stream_submit(ddp_stream_t *stream, const char *name, ddp_work_
     DDP_REQUIRE(args_bytes <= DDP_WORK_ARGS_BYTES, DDP_ERR_INVALID_ARG,
                 "submit: '%s' has %zu bytes of arguments, at most %d fit", name, args_bytes,
                 DDP_WORK_ARGS_BYTES);
-    DDP_TRY(ddp_queue_append(stream, &(ddp_item_t){.name = name, .fn = fn}, args, args_bytes));
+    DDP_TRY(stream->device->backend->submit(stream, name, fn, args, args_bytes));
 out:
     return status;
 }
@@ -197,7 +181,7 @@ ddp_status_t ddp_stream_synchronize(ddp_stream_t *stream, int timeout_ms)
 {
     ddp_status_t status = ddp_stream_status(stream);
 
-    return status != DDP_OK ? status : ddp_queue_wait(stream, stream->submitted, timeout_ms);
+    return status != DDP_OK ? status : stream->device->backend->stream_synchronize(stream, timeout_ms);
 }
 
 ddp_status_t ddp_event_create(ddp_device_t *device, ddp_event_t **event_p)
@@ -209,69 +193,51 @@ ddp_status_t ddp_event_create(ddp_device_t *device, ddp_event_t **event_p)
     event = calloc(1, sizeof(*event));
     DDP_REQUIRE(event != NULL, DDP_ERR_NO_MEMORY, "no memory for an event");
     event->device = device;
-    *event_p      = event;
+    DDP_TRY(device->backend->event_open(event));
+    *event_p = event;
+    event    = NULL;
 out:
+    free(event);
     return status;
 }
 
 void ddp_event_destroy(ddp_event_t **event_p)
 {
     if (*event_p != NULL) {
-        ddp_stream_unref((*event_p)->stream);
+        (*event_p)->device->backend->event_close(*event_p);
         free(*event_p);
         *event_p = NULL;
     }
 }
 
-ddp_status_t ddp_event_record(ddp_event_t *event, ddp_stream_t *stream)
+static ddp_status_t check_event(const ddp_event_t *event, const ddp_stream_t *stream)
 {
     ddp_status_t status = DDP_OK;
 
     DDP_REQUIRE(event != NULL && stream != NULL && event->device == stream->device, DDP_ERR_INVALID_ARG,
                 "event: no stream, or a stream of another device");
     DDP_TRY(ddp_stream_status(stream));
-    stream->refs++;
-    ddp_stream_unref(event->stream);
-    event->stream = stream;
-    event->point  = stream->submitted;
 out:
     return status;
+}
+
+ddp_status_t ddp_event_record(ddp_event_t *event, ddp_stream_t *stream)
+{
+    ddp_status_t status = check_event(event, stream);
+
+    return status != DDP_OK ? status : event->device->backend->event_record(event, stream);
 }
 
 ddp_status_t ddp_stream_wait_event(ddp_stream_t *stream, ddp_event_t *event)
 {
-    ddp_status_t status = DDP_OK;
+    ddp_status_t status = check_event(event, stream);
 
-    DDP_REQUIRE(stream != NULL && event != NULL && event->device == stream->device, DDP_ERR_INVALID_ARG,
-                "event: no stream, or a stream of another device");
-    DDP_TRY(ddp_stream_status(stream));
-    if (event->stream == NULL || event->stream == stream || event->stream->finished >= event->point) {
-        return DDP_OK;
-    }
-    DDP_TRY(ddp_queue_append(
-        stream, &(ddp_item_t){.name = "wait for an event", .other = event->stream, .point = event->point},
-        NULL, 0));
-out:
-    return status;
+    return status != DDP_OK ? status : event->device->backend->wait_event(stream, event);
 }
 
 ddp_status_t ddp_event_synchronize(ddp_event_t *event, int timeout_ms)
 {
-    return event->stream == NULL ? DDP_OK : ddp_queue_wait(event->stream, event->point, timeout_ms);
-}
-
-typedef struct copy_args {
-    void       *to;
-    const void *from;
-    size_t      bytes;
-} copy_args_t;
-
-static ddp_status_t copy_run(void *args)
-{
-    const copy_args_t *copy = args;
-
-    memcpy(copy->to, copy->from, copy->bytes);
-    return DDP_OK;
+    return event->device->backend->event_synchronize(event, timeout_ms);
 }
 
 ddp_status_t ddp_stream_copy(ddp_stream_t *stream, void *to, const void *from, size_t bytes)
@@ -281,9 +247,12 @@ ddp_status_t ddp_stream_copy(ddp_stream_t *stream, void *to, const void *from, s
     if (bytes == 0) {
         return DDP_OK;
     }
-    DDP_REQUIRE(to != NULL && from != NULL, DDP_ERR_INVALID_ARG, "copy: no memory to copy from or to");
-    DDP_TRY(
-        ddp_stream_submit(stream, "copy", copy_run, &(copy_args_t){to, from, bytes}, sizeof(copy_args_t)));
+    DDP_REQUIRE(stream != NULL && to != NULL && from != NULL, DDP_ERR_INVALID_ARG,
+                "copy: no stream, or no memory to copy from or to");
+    if (stream->device->dry) {
+        return DDP_OK;
+    }
+    DDP_TRY(stream->device->backend->copy(stream, to, from, bytes));
 out:
     return status;
 }

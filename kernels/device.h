@@ -1,5 +1,5 @@
 /**
- * @file Devices: memory, streams, events and copies behind one table; `cpu` is the reference.
+ * @file Devices: memory, streams, events and copies behind one table; `cpu` is the reference, `cuda` a GPU.
  *
  * Callers treat every device as asynchronous: work is submitted to a stream and runs in the stream's order at
  * some time after that; two streams are ordered by events only; the host may read a result after
@@ -29,6 +29,9 @@ typedef struct ddp_device ddp_device_t;
 typedef struct ddp_stream ddp_stream_t;
 typedef struct ddp_event  ddp_event_t;
 
+/** Values cross MPI. */
+typedef enum ddp_device_kind { DDP_DEVICE_CPU = 0, DDP_DEVICE_CUDA = 1 } ddp_device_kind_t;
+
 /** Instruction sets of the cpu device, lowest first; values cross MPI. */
 typedef enum ddp_isa {
     DDP_ISA_PLAIN  = 0, /* C without intrinsics, 4-lane vectors */
@@ -54,11 +57,13 @@ DDP_API bool ddp_isa_has_bf16(ddp_isa_t isa);
 typedef ddp_status_t ddp_idle_fn_t(void *ctx, int64_t waited_ns);
 
 typedef struct ddp_device_params {
-    size_t    struct_size;
-    ddp_isa_t isa; /* set that all ranks agreed on; must be one this processor has */
+    size_t            struct_size;
+    ddp_device_kind_t kind;
+    int               ordinal; /* cuda: which of the visible ones (kernels/cuda.h) */
+    ddp_isa_t         isa;     /* cpu: set that all ranks agreed on; must be one this processor has */
     bool dry; /* work is checked and dropped, memory is addresses that nobody has: to learn what a run will
                  need */
-    const char *name;         /* for errors ("device 1"); static text, or NULL: "cpu" */
+    const char *name;         /* for errors ("device 1"); static text, or NULL: "cpu", "cuda" */
     size_t      memory_bytes; /* it may hold: what does not fit fails as on a real device; 0: no cap */
 } ddp_device_params_t;
 #define DDP_DEVICE_PARAMS_INIT                                                                               \
@@ -66,14 +71,17 @@ typedef struct ddp_device_params {
         .struct_size = sizeof(ddp_device_params_t), .isa = DDP_ISA_PLAIN                                     \
     }
 
-/** Create the cpu device. @return DDP_ERR_INVALID_ARG, DDP_ERR_UNSUPPORTED (unknown DDP_DEVICE_SCHEDULE),
- * DDP_ERR_NO_MEMORY. */
+/** @return DDP_ERR_INVALID_ARG, DDP_ERR_UNSUPPORTED (unknown DDP_DEVICE_SCHEDULE; a build, or a machine,
+ * without CUDA), DDP_ERR_DEVICE, DDP_ERR_NO_MEMORY. */
 DDP_API ddp_status_t ddp_device_create(const ddp_device_params_t *params,
                                        ddp_device_t             **device_p) DDP_NODISCARD;
 /** Destroys a device whose streams, events and memory are gone. Accepts NULL. */
-DDP_API void      ddp_device_destroy(ddp_device_t **device_p);
+DDP_API void              ddp_device_destroy(ddp_device_t **device_p);
+DDP_API ddp_device_kind_t ddp_device_kind(const ddp_device_t *device);
+/** The instruction set of a cpu device; of others DDP_ISA_PLAIN. */
 DDP_API ddp_isa_t ddp_device_isa(const ddp_device_t *device);
-/** What ddp_isa_has_bf16() said when the device was created. */
+/** Whether products of bfloat16 are no slower than float32: on cpu what ddp_isa_has_bf16() said when the
+ * device was created. */
 DDP_API bool ddp_device_has_bf16(const ddp_device_t *device);
 /** DDP_DEVICE_SCHEDULE=defer: who hands memory on spoils it first, so that a reader that comes too late is
  * seen. */
@@ -84,6 +92,9 @@ DDP_API bool ddp_device_is_host_memory(const ddp_device_t *device);
  * memory goes back before the device does. That of a dry device must not be read or written. What does not
  * fit below the cap is refused, as ddp_device_charge() does, before any is taken. */
 DDP_API const ddp_allocator_t *ddp_device_allocator(ddp_device_t *device);
+/** Host memory that copies of this device run to and from without a copy in between: page-locked on cuda, any
+ * on cpu. Not counted as the device's. Taken and given back outside of steps only. */
+DDP_API const ddp_allocator_t *ddp_device_host_allocator(ddp_device_t *device);
 
 /** Bytes that a device holds: what its allocator gave (to tapes and kernels too) and what was charged. */
 typedef struct ddp_device_memory {
@@ -139,6 +150,9 @@ DDP_API void ddp_device_set_watch(ddp_device_t *device, ddp_watch_fn_t *watch, v
 /** A stream: work in order. Streams created later are "younger". */
 DDP_API ddp_status_t ddp_stream_create(ddp_device_t *device, const char *name,
                                        ddp_stream_t **stream_p) DDP_NODISCARD;
+/** As ddp_stream_create(): its work goes before that of other streams where the device knows priorities. */
+DDP_API ddp_status_t ddp_stream_create_urgent(ddp_device_t *device, const char *name,
+                                              ddp_stream_t **stream_p) DDP_NODISCARD;
 /** Accepts NULL. Work that has not run is dropped; who waits for it gets DDP_ERR_STATE. */
 DDP_API void          ddp_stream_destroy(ddp_stream_t **stream_p);
 DDP_API ddp_device_t *ddp_stream_device(ddp_stream_t *stream);
@@ -150,10 +164,11 @@ typedef ddp_status_t ddp_work_fn_t(void *args);
 #define DDP_WORK_ARGS_BYTES 256
 
 /**
- * Append work to a stream. Blocking: no (the cpu device may run it before it returns).
+ * Append work of the host to a stream of a cpu device, which may run it before this returns. Blocking: no.
  * @param [in] name   static text, for errors and traces
  * @param [in] args   copied; at most DDP_WORK_ARGS_BYTES. What it points to must live until the work is done.
- * @return DDP_OK, the error of earlier work of this stream (with its line), or this work's own error
+ * @return DDP_OK, the error of earlier work of this stream (with its line), or this work's own error;
+ * DDP_ERR_UNSUPPORTED: no cpu device
  */
 DDP_API ddp_status_t ddp_stream_submit(ddp_stream_t *stream, const char *name, ddp_work_fn_t *fn,
                                        const void *args, size_t args_bytes) DDP_NODISCARD;

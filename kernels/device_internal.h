@@ -1,9 +1,13 @@
-/** @file Inside of the cpu device: streams are queues of items, run by cpu/queue.c. Private. */
+/**
+ * @file Inside of devices: what all have, and what those of the cpu have besides, whose streams are queues of
+ * items, run by cpu/queue.c. Private.
+ */
 #ifndef DDP_DEVICE_INTERNAL_H_
 #define DDP_DEVICE_INTERNAL_H_
 
 #include "base/allocator.h"
 #include "base/error.h"
+#include "kernels/backend_internal.h"
 #include "kernels/device.h"
 
 /** One entry of a stream: work, or (fn == NULL) a wait for a point of another stream. */
@@ -19,17 +23,23 @@ typedef struct ddp_item {
 struct ddp_stream {
     ddp_device_t *device; /* borrowed */
     char         *name;   /* owned */
+    void         *native; /* owned by the backend */
+    ddp_status_t  status; /* < 0: failed for good, nothing is queued */
+    char          line[DDP_ERROR_LINE_SIZE];
+
+    /* cpu */
     ddp_stream_t *older, *younger;
-    size_t       refs; /* the owner, events and queued waits: the counters below outlive a destroyed stream */
-    ddp_item_t  *head, *tail;
-    uint64_t     submitted, finished; /* items, ever */
-    bool         busy;                /* its head runs now */
-    ddp_status_t status;              /* < 0: failed for good, nothing is queued */
-    char         line[DDP_ERROR_LINE_SIZE];
+    size_t      refs; /* the owner, events and queued waits: the counters below outlive a destroyed stream */
+    ddp_item_t *head, *tail;
+    uint64_t    submitted, finished; /* items, ever */
+    bool        busy;                /* its head runs now */
 };
 
 struct ddp_event {
     ddp_device_t *device; /* borrowed */
+    void         *native; /* owned by the backend */
+
+    /* cpu */
     ddp_stream_t *stream; /* a reference; NULL: never recorded */
     uint64_t      point;
 };
@@ -44,40 +54,45 @@ typedef struct ddp_device_block {
 #define DDP_SCRATCH_DEPTH 4
 
 struct ddp_device {
-    const char *name; /* static */
-    ddp_isa_t   isa;
-    bool        has_bf16;
-    bool        dry;
+    const ddp_backend_t *backend;
+    ddp_device_kind_t    kind;
+    int                  ordinal;
+    const char          *name;   /* static */
+    void                *native; /* owned by the backend */
+    bool                 dry;
 
-    ddp_allocator_t     allocator;
+    ddp_allocator_t     allocator, host_allocator;
     ddp_device_memory_t memory;
     ddp_device_block_t *blocks; /* owned, [blocks_room] */
     size_t              n_blocks, blocks_room;
-    bool                is_kept;                    /* blocks may be left at the end, and stay */
-    size_t              dry_bytes;                  /* addresses handed out, if dry */
-    ddp_device_block_t  scratch[DDP_SCRATCH_DEPTH]; /* of kernels (kernels/cpu/scratch.h) */
-    int                 scratch_depth;              /* how many are borrowed */
+    bool                is_kept;   /* blocks may be left at the end, and stay */
+    size_t              dry_bytes; /* addresses handed out, if dry */
 
-    bool            defer;
-    bool            random; /* defer: streams in random order instead of youngest first */
-    uint64_t        random_state;
-    ddp_stream_t   *oldest, *youngest;
-    size_t          streams;
-    size_t          waiting; /* streams with items */
-    ddp_item_t     *free_items;
-    size_t          items;       /* allocated so far: steady after warm-up */
-    int             depth;       /* pieces of work that run now, one inside the other */
-    bool            progressing; /* inside ddp_device_progress() */
-    unsigned        idle_calls;  /* ddp_device_progress() calls since anything else was asked of the device */
-    int64_t         progress_ns; /* when a kernel's progress point last told and let others run */
     ddp_idle_fn_t  *idle;
     void           *idle_ctx;
     ddp_moved_fn_t *moved;
     void           *moved_ctx;
-
     ddp_watch_fn_t *watch; /* NULL: nobody watches */
     void           *watch_ctx;
-    int64_t         watched_ns; /* in work called by the work that runs now */
+
+    /* cpu */
+    ddp_isa_t          isa;
+    bool               has_bf16;
+    ddp_device_block_t scratch[DDP_SCRATCH_DEPTH]; /* of kernels (kernels/cpu/scratch.h) */
+    int                scratch_depth;              /* how many are borrowed */
+    bool               defer;
+    bool               random; /* defer: streams in random order instead of youngest first */
+    uint64_t           random_state;
+    ddp_stream_t      *oldest, *youngest;
+    size_t             streams;
+    size_t             waiting; /* streams with items */
+    ddp_item_t        *free_items;
+    size_t             items;       /* allocated so far: steady after warm-up */
+    int                depth;       /* pieces of work that run now, one inside the other */
+    bool               progressing; /* inside ddp_device_progress() */
+    unsigned idle_calls;  /* ddp_device_progress() calls since anything else was asked of the device */
+    int64_t  progress_ns; /* when a kernel's progress point last told and let others run */
+    int64_t  watched_ns;  /* in work called by the work that runs now */
 };
 
 /** Allocator and account. */
@@ -94,6 +109,8 @@ ddp_status_t ddp_queue_append(ddp_stream_t *stream, const ddp_item_t *what, cons
                               size_t args_bytes);
 /** Wait until `stream` has finished `point` items. */
 ddp_status_t ddp_queue_wait(ddp_stream_t *stream, uint64_t point, int timeout_ms);
+/** As ddp_device_progress(). */
+void ddp_queue_progress(ddp_device_t *device);
 /** Forget what is queued. */
 void ddp_queue_clear(ddp_stream_t *stream);
 /** Give back one reference; the last one frees. Accepts NULL. */

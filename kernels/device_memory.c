@@ -90,14 +90,13 @@ out:
 
 static ddp_status_t device_acquire(void *ctx, const char *label, size_t bytes, void **memory_p)
 {
-    const ddp_allocator_t *host   = ddp_allocator_private();
-    ddp_device_t          *device = ctx;
-    ddp_status_t           status = DDP_OK;
+    ddp_device_t *device = ctx;
+    ddp_status_t  status = DDP_OK;
 
     DDP_TRY(grow_blocks(device));
     DDP_TRY(ddp_device_charge(device, label, bytes));
     status = device->dry ? take_dry(device, label, bytes, memory_p)
-                         : host->acquire(host->ctx, label, bytes, memory_p);
+                         : device->backend->acquire(device, label, bytes, memory_p);
     if (status != DDP_OK) {
         ddp_device_discharge(device, bytes);
         goto out;
@@ -109,9 +108,8 @@ out:
 
 static void device_release(void *ctx, void *memory)
 {
-    const ddp_allocator_t *host   = ddp_allocator_private();
-    ddp_device_t          *device = ctx;
-    size_t                 i      = device->n_blocks;
+    ddp_device_t *device = ctx;
+    size_t        i      = device->n_blocks;
 
     if (memory == NULL) {
         return;
@@ -123,14 +121,15 @@ static void device_release(void *ctx, void *memory)
     ddp_device_discharge(device, device->blocks[i - 1].bytes);
     device->blocks[i - 1] = device->blocks[--device->n_blocks];
     if (!device->dry) {
-        host->release(host->ctx, memory);
+        device->backend->release(device, memory);
     }
 }
 
 void ddp_device_memory_open(ddp_device_t *device, size_t cap)
 {
-    device->memory.cap = cap;
-    device->allocator  = (ddp_allocator_t){device_acquire, device_release, device};
+    device->memory.cap     = cap;
+    device->allocator      = (ddp_allocator_t){device_acquire, device_release, device};
+    device->host_allocator = device->backend->host_allocator(device);
 }
 
 void ddp_device_memory_close(ddp_device_t *device)
@@ -145,4 +144,9 @@ void ddp_device_memory_close(ddp_device_t *device)
 const ddp_allocator_t *ddp_device_allocator(ddp_device_t *device)
 {
     return &device->allocator;
+}
+
+const ddp_allocator_t *ddp_device_host_allocator(ddp_device_t *device)
+{
+    return &device->host_allocator;
 }

@@ -34,9 +34,16 @@ typedef enum ddp_act {
 
 /**
  * How the inputs of matrix products (attention's and the convolution's are such) are rounded before they are
- * multiplied. BF16: to bfloat16, the nearest, ties to even; sums, and all that is no product, stay float32.
+ * multiplied. BF16, FP16: to bfloat16 or IEEE half precision, TF32: to 10 bits of fraction; the nearest, ties
+ * to even. Sums, and all that is no product, stay float32. The cpu has no TF32 and no FP16:
+ * DDP_ERR_UNSUPPORTED.
  */
-typedef enum ddp_precision { DDP_PRECISION_FLOAT32 = 0, DDP_PRECISION_BF16 = 1 } ddp_precision_t;
+typedef enum ddp_precision {
+    DDP_PRECISION_FLOAT32 = 0,
+    DDP_PRECISION_BF16    = 1,
+    DDP_PRECISION_TF32    = 2,
+    DDP_PRECISION_FP16    = 3,
+} ddp_precision_t;
 
 /** C = act(alpha * op(A) op(B) + beta * C + bias + add). op(A) is [m, k], op(B) [k, n], C [m, n]. At most one
  * of A, B is transposed. */

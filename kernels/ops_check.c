@@ -22,7 +22,7 @@ ddp_status_t ddp_check_precision(const char *op, ddp_precision_t precision)
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_REQUIRE((unsigned)precision <= DDP_PRECISION_BF16, DDP_ERR_INVALID_ARG,
+    DDP_REQUIRE((unsigned)precision <= DDP_PRECISION_FP16, DDP_ERR_INVALID_ARG,
                 "%s: no precision has number %d", op, (int)precision);
 out:
     return status;

@@ -1,13 +1,8 @@
 #include "kernels/ops_norm.h"
 
 #include "base/error.h"
+#include "kernels/ops_dispatch_internal.h"
 #include "kernels/ops_internal.h"
-#include "kernels/ops_submit_internal.h"
-
-DDP_SUBMIT_OP(batch_norm, ddp_batch_norm_args_t)
-DDP_SUBMIT_OP(batch_norm_backward, ddp_batch_norm_backward_args_t)
-DDP_SUBMIT_OP(global_avg_pool, ddp_global_avg_pool_args_t)
-DDP_SUBMIT_OP(global_avg_pool_backward, ddp_global_avg_pool_backward_args_t)
 
 static ddp_status_t check_shape(const char *op, size_t rows, size_t c, ddp_act_t act)
 {
@@ -48,7 +43,7 @@ ddp_status_t ddp_op_batch_norm(ddp_stream_t *stream, const ddp_batch_norm_args_t
     DDP_TRY(ddp_check_operand(op, "gamma", args->gamma, args->rows));
     DDP_TRY(ddp_check_operand(op, "beta", args->beta, args->rows));
     DDP_TRY(ddp_check_operand(op, "y", args->y, args->rows));
-    DDP_TRY(submit_batch_norm(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, batch_norm, args));
 out:
     return status;
 }
@@ -72,7 +67,7 @@ ddp_status_t ddp_op_batch_norm_backward(ddp_stream_t *stream, const ddp_batch_no
     DDP_TRY(ddp_check_operand(op, "beta", args->beta, args->rows));
     DDP_TRY(ddp_check_operand(op, "mean", args->mean, args->rows));
     DDP_TRY(ddp_check_operand(op, "rstd", args->rstd, args->rows));
-    DDP_TRY(submit_batch_norm_backward(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, batch_norm_backward, args));
 out:
     return status;
 }
@@ -96,7 +91,7 @@ ddp_status_t ddp_op_global_avg_pool(ddp_stream_t *stream, const ddp_global_avg_p
     DDP_TRY(check_pixels(op, args->n, args->pixels, args->c));
     DDP_TRY(ddp_check_operand(op, "x", args->x, args->n * args->c));
     DDP_TRY(ddp_check_operand(op, "y", args->y, args->n * args->c));
-    DDP_TRY(submit_global_avg_pool(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, global_avg_pool, args));
 out:
     return status;
 }
@@ -111,7 +106,7 @@ ddp_status_t ddp_op_global_avg_pool_backward(ddp_stream_t                       
     DDP_TRY(check_pixels(op, args->n, args->pixels, args->c));
     DDP_TRY(ddp_check_operand(op, "dy", args->dy, args->n * args->c));
     DDP_TRY(ddp_check_operand(op, "dx", args->dx, args->n * args->c));
-    DDP_TRY(submit_global_avg_pool_backward(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, global_avg_pool_backward, args));
 out:
     return status;
 }

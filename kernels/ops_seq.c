@@ -1,21 +1,8 @@
 #include "kernels/ops_seq.h"
 
 #include "base/error.h"
+#include "kernels/ops_dispatch_internal.h"
 #include "kernels/ops_internal.h"
-#include "kernels/ops_submit_internal.h"
-
-DDP_SUBMIT_OP(embedding, ddp_embedding_args_t)
-DDP_SUBMIT_OP(embedding_backward, ddp_embedding_backward_args_t)
-DDP_SUBMIT_OP(layer_norm, ddp_layer_norm_args_t)
-DDP_SUBMIT_OP(layer_norm_backward, ddp_layer_norm_backward_args_t)
-DDP_SUBMIT_PRODUCT(attention, ddp_attention_args_t, precision)
-DDP_SUBMIT_PRODUCT(attention_backward, ddp_attention_backward_args_t, forward.precision)
-DDP_SUBMIT_OP(attention_cached, ddp_attention_cached_args_t)
-DDP_SUBMIT_OP(attention_keep, ddp_attention_cached_args_t)
-DDP_SUBMIT_PRODUCT(head_cross_entropy, ddp_head_cross_entropy_args_t, head.precision)
-DDP_SUBMIT_PRODUCT(head_logits, ddp_head_logits_args_t, head.precision)
-DDP_SUBMIT_PRODUCT(head_backward, ddp_head_backward_args_t, head.precision)
-DDP_SUBMIT_OP(normal, ddp_normal_args_t)
 
 /* Extents of an embedding; *count_p is the number of tokens. */
 static ddp_status_t check_embedding(const char *op, size_t sequences, size_t length, size_t vocab,
@@ -42,7 +29,7 @@ ddp_status_t ddp_op_embedding(ddp_stream_t *stream, const ddp_embedding_args_t *
     DDP_TRY(ddp_check_operand("embedding", "tokens", args->tokens, count));
     DDP_TRY(ddp_check_operand("embedding", "the table", args->table, count));
     DDP_TRY(ddp_check_operand("embedding", "y", args->y, count));
-    DDP_TRY(submit_embedding(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, embedding, args));
 out:
     return status;
 }
@@ -59,7 +46,7 @@ ddp_status_t ddp_op_embedding_backward(ddp_stream_t *stream, const ddp_embedding
                 "%s: sequences of %zu tokens, but %zu positions", op, args->length, args->n_positions);
     DDP_TRY(ddp_check_operand(op, "tokens", args->tokens, count));
     DDP_TRY(ddp_check_operand(op, "dy", args->dy, count));
-    DDP_TRY(submit_embedding_backward(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, embedding_backward, args));
 out:
     return status;
 }
@@ -88,7 +75,7 @@ ddp_status_t ddp_op_layer_norm(ddp_stream_t *stream, const ddp_layer_norm_args_t
     DDP_TRY(ddp_check_operand(op, "y", args->y, args->rows));
     DDP_REQUIRE((args->mean == NULL) == (args->rstd == NULL), DDP_ERR_INVALID_ARG,
                 "%s: mean and rstd are both wanted, or neither", op);
-    DDP_TRY(submit_layer_norm(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, layer_norm, args));
 out:
     return status;
 }
@@ -106,7 +93,7 @@ ddp_status_t ddp_op_layer_norm_backward(ddp_stream_t *stream, const ddp_layer_no
     DDP_TRY(ddp_check_operand(op, "rstd", args->rstd, args->rows));
     DDP_TRY(ddp_check_operand(op, "gamma", args->gamma, args->dx != NULL ? args->rows : 0));
     DDP_REQUIRE(args->dx == NULL || args->dx != args->dy, DDP_ERR_INVALID_ARG, "%s: dx can not be dy", op);
-    DDP_TRY(submit_layer_norm_backward(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, layer_norm_backward, args));
 out:
     return status;
 }
@@ -139,7 +126,7 @@ ddp_status_t ddp_op_attention(ddp_stream_t *stream, const ddp_attention_args_t *
 
     DDP_TRY(ddp_check_call("attention", stream, args));
     DDP_TRY(check_attention("attention", args));
-    DDP_TRY(submit_attention_product(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, attention, args));
 out:
     return status;
 }
@@ -156,7 +143,7 @@ ddp_status_t ddp_op_attention_backward(ddp_stream_t *stream, const ddp_attention
     DDP_TRY(ddp_check_operand(op, "log_sum", args->forward.log_sum, count));
     DDP_TRY(ddp_check_operand(op, "dy", args->dy, count));
     DDP_TRY(ddp_check_operand(op, "dqkv", args->dqkv, count));
-    DDP_TRY(submit_attention_backward_product(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, attention_backward, args));
 out:
     return status;
 }
@@ -190,7 +177,7 @@ ddp_status_t ddp_op_attention_cached(ddp_stream_t *stream, const ddp_attention_c
                 DDP_ERR_INVALID_ARG, "%s: %zu channels do not divide into %zu heads", op, args->channels,
                 args->heads);
     DDP_TRY(ddp_check_operand(op, "y", args->y, args->sequences * args->length));
-    DDP_TRY(submit_attention_cached(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, attention_cached, args));
 out:
     return status;
 }
@@ -202,7 +189,7 @@ ddp_status_t ddp_op_attention_keep(ddp_stream_t *stream, const ddp_attention_cac
 
     DDP_TRY(ddp_check_call(op, stream, args));
     DDP_TRY(check_cached(op, args));
-    DDP_TRY(submit_attention_keep(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, attention_keep, args));
 out:
     return status;
 }
@@ -231,7 +218,7 @@ ddp_status_t ddp_op_head_cross_entropy(ddp_stream_t *stream, const ddp_head_cros
     DDP_TRY(check_head(op, &args->head));
     DDP_TRY(ddp_check_operand(op, "labels", args->labels, args->head.rows));
     DDP_TRY(ddp_check_operand(op, "stats", args->stats, 1));
-    DDP_TRY(submit_head_cross_entropy_product(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, head_cross_entropy, args));
 out:
     return status;
 }
@@ -245,7 +232,7 @@ ddp_status_t ddp_op_head_logits(ddp_stream_t *stream, const ddp_head_logits_args
     DDP_TRY(check_head(op, &args->head));
     DDP_TRY(ddp_check_volume(op, args->head.rows, args->head.vocab, 1, 1));
     DDP_TRY(ddp_check_operand(op, "logits", args->logits, args->head.rows));
-    DDP_TRY(submit_head_logits_product(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, head_logits, args));
 out:
     return status;
 }
@@ -259,18 +246,14 @@ ddp_status_t ddp_op_head_backward(ddp_stream_t *stream, const ddp_head_backward_
     DDP_TRY(check_head(op, &args->head));
     DDP_TRY(ddp_check_volume(op, args->head.rows, args->head.vocab, 1, 1));
     DDP_TRY(ddp_check_operand(op, "dlogits", args->dlogits, args->head.rows));
-    DDP_TRY(submit_head_backward_product(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, head_backward, args));
 out:
     return status;
 }
 
 size_t ddp_kernel_scratch_bytes(const ddp_device_t *device, size_t vocab)
 {
-    const ddp_cpu_kernels_t *kernels = ddp_cpu_kernels(ddp_device_isa(device));
-    const size_t             gemm    = kernels->gemm_scratch_bytes();
-    const size_t             head    = vocab > 0 ? kernels->head_scratch_bytes(vocab) : 0;
-
-    return head == 0 ? gemm : gemm + (head > gemm ? head : gemm); /* the head calls products */
+    return device->backend->ops->kernel_scratch_bytes(device, vocab);
 }
 
 ddp_status_t ddp_op_normal(ddp_stream_t *stream, const ddp_normal_args_t *args)
@@ -281,7 +264,7 @@ ddp_status_t ddp_op_normal(ddp_stream_t *stream, const ddp_normal_args_t *args)
     DDP_REQUIRE(args->std >= 0.0F, DDP_ERR_INVALID_ARG, "normal: standard deviation %g is below 0",
                 (double)args->std);
     DDP_TRY(ddp_check_operand("normal", "y", args->y, args->count));
-    DDP_TRY(submit_normal(stream, args));
+    DDP_TRY(DDP_CALL_OP(stream, normal, args));
 out:
     return status;
 }

@@ -3,6 +3,7 @@
 #ifndef DDP_OPS_SUBMIT_INTERNAL_H_
 #define DDP_OPS_SUBMIT_INTERNAL_H_
 
+#include "base/error.h"
 #include "kernels/cpu/table.h"
 #include "kernels/device.h"
 
@@ -40,6 +41,9 @@ static inline const ddp_cpu_kernels_t *ddp_kernels_of(ddp_stream_t *stream)
     {                                                                                                        \
         args_t own = *args;                                                                                  \
                                                                                                              \
+        if (own.field == DDP_PRECISION_TF32 || own.field == DDP_PRECISION_FP16) {                            \
+            return ddp_fail(DDP_ERR_UNSUPPORTED, #op ": the cpu multiplies in float32 or bf16 only");        \
+        }                                                                                                    \
         if (own.field == DDP_PRECISION_BF16 && !ddp_device_has_bf16(ddp_stream_device(stream))) {            \
             own.field = DDP_PRECISION_BF16_EMULATED;                                                         \
         }                                                                                                    \

@@ -188,7 +188,7 @@ static bool run_some(ddp_device_t *device)
     return device->defer ? run_adversary(device) : run_all(device);
 }
 
-void ddp_device_progress(ddp_device_t *device)
+void ddp_queue_progress(ddp_device_t *device)
 {
     if (device->progressing || device->waiting == 0) {
         return;
@@ -219,7 +219,7 @@ void ddp_cpu_progress_point(void)
     tell_moved(device);
     /* The stream of the caller counts as waiting until its work is done. */
     if (device->waiting >= 2 && !device->progressing && !device->defer) {
-        ddp_device_progress(device);
+        ddp_queue_progress(device);
     }
 }
 
@@ -265,7 +265,7 @@ ddp_status_t ddp_queue_append(ddp_stream_t *stream, const ddp_item_t *what, cons
     }
     while (step(stream)) {
     }
-    ddp_device_progress(device);
+    ddp_queue_progress(device);
     return ddp_stream_status(stream);
 }
 

@@ -13,7 +13,7 @@
 
 /* DDP_PRECISION_BF16 where the device has no instruction for it: the same bits. Operations put it in place of
  * that. */
-#define DDP_PRECISION_BF16_EMULATED ((ddp_precision_t)2)
+#define DDP_PRECISION_BF16_EMULATED ((ddp_precision_t)100)
 
 /* Every kernel takes its argument struct; arguments were checked by kernels/ops.c. A status other than DDP_OK
  * fails the stream. */

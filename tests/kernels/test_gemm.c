@@ -400,8 +400,12 @@ START_TEST(wrong_arguments_are_named_and_nothing_runs)
     bad.act = (ddp_act_t)17;
     ddp_assert_fails(ddp_op_gemm(bench.stream, &bad), DDP_ERR_INVALID_ARG, "no activation");
     bad           = good;
-    bad.precision = (ddp_precision_t)2;
+    bad.precision = (ddp_precision_t)4;
     ddp_assert_fails(ddp_op_gemm(bench.stream, &bad), DDP_ERR_INVALID_ARG, "no precision");
+    for (int p = DDP_PRECISION_TF32; p <= DDP_PRECISION_FP16; p++) {
+        bad.precision = (ddp_precision_t)p;
+        ddp_assert_fails(ddp_op_gemm(bench.stream, &bad), DDP_ERR_UNSUPPORTED, "float32 or bf16 only");
+    }
     bad   = good;
     bad.m = SIZE_MAX / 4;
     ddp_assert_fails(ddp_op_gemm(bench.stream, &bad), DDP_ERR_INVALID_ARG, "gemm");
