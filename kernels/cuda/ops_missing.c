@@ -1,0 +1,71 @@
+/* Operations that have no kernel for CUDA yet: one line here each until they have. */
+#include "base/error.h"
+#include "kernels/cuda/ops.h"
+
+#define DDP_CUDA_MISSING(op, args_t)                                                                         \
+    ddp_status_t ddp_cuda_##op(ddp_stream_t *stream, const args_t *args)                                     \
+    {                                                                                                        \
+        (void)stream;                                                                                        \
+        (void)args;                                                                                          \
+        return ddp_fail(DDP_ERR_UNSUPPORTED, "cuda: no kernel for " #op);                                    \
+    }
+
+DDP_CUDA_MISSING(gemm, ddp_gemm_args_t)
+DDP_CUDA_MISSING(bias_grad, ddp_bias_grad_args_t)
+DDP_CUDA_MISSING(act, ddp_act_args_t)
+DDP_CUDA_MISSING(act_backward, ddp_act_backward_args_t)
+DDP_CUDA_MISSING(conv2d, ddp_conv2d_args_t)
+DDP_CUDA_MISSING(conv2d_backward, ddp_conv2d_backward_args_t)
+DDP_CUDA_MISSING(pool2d, ddp_pool2d_args_t)
+DDP_CUDA_MISSING(pool2d_backward, ddp_pool2d_backward_args_t)
+DDP_CUDA_MISSING(nhwc_to_nchw, ddp_permute_args_t)
+DDP_CUDA_MISSING(cross_entropy, ddp_cross_entropy_args_t)
+DDP_CUDA_MISSING(mse, ddp_mse_args_t)
+DDP_CUDA_MISSING(dropout, ddp_dropout_args_t)
+DDP_CUDA_MISSING(uniform, ddp_uniform_args_t)
+DDP_CUDA_MISSING(normal, ddp_normal_args_t)
+DDP_CUDA_MISSING(embedding, ddp_embedding_args_t)
+DDP_CUDA_MISSING(embedding_backward, ddp_embedding_backward_args_t)
+DDP_CUDA_MISSING(layer_norm, ddp_layer_norm_args_t)
+DDP_CUDA_MISSING(layer_norm_backward, ddp_layer_norm_backward_args_t)
+DDP_CUDA_MISSING(attention, ddp_attention_args_t)
+DDP_CUDA_MISSING(attention_backward, ddp_attention_backward_args_t)
+DDP_CUDA_MISSING(attention_cached, ddp_attention_cached_args_t)
+DDP_CUDA_MISSING(attention_keep, ddp_attention_cached_args_t)
+DDP_CUDA_MISSING(head_cross_entropy, ddp_head_cross_entropy_args_t)
+DDP_CUDA_MISSING(head_logits, ddp_head_logits_args_t)
+DDP_CUDA_MISSING(head_backward, ddp_head_backward_args_t)
+DDP_CUDA_MISSING(batch_norm, ddp_batch_norm_args_t)
+DDP_CUDA_MISSING(batch_norm_backward, ddp_batch_norm_backward_args_t)
+DDP_CUDA_MISSING(global_avg_pool, ddp_global_avg_pool_args_t)
+DDP_CUDA_MISSING(global_avg_pool_backward, ddp_global_avg_pool_backward_args_t)
+
+ddp_status_t ddp_cuda_axpy(ddp_stream_t *stream, float alpha, const float *x, float *y, size_t count)
+{
+    (void)stream, (void)alpha, (void)x, (void)y, (void)count;
+    return ddp_fail(DDP_ERR_UNSUPPORTED, "cuda: no kernel for axpy");
+}
+
+ddp_status_t ddp_cuda_scale(ddp_stream_t *stream, float alpha, float *y, size_t count)
+{
+    (void)stream, (void)alpha, (void)y, (void)count;
+    return ddp_fail(DDP_ERR_UNSUPPORTED, "cuda: no kernel for scale");
+}
+
+ddp_status_t ddp_cuda_sumsq(ddp_stream_t *stream, const float *x, size_t count, double *sum_p)
+{
+    (void)stream, (void)x, (void)count, (void)sum_p;
+    return ddp_fail(DDP_ERR_UNSUPPORTED, "cuda: no kernel for sumsq");
+}
+
+size_t ddp_cuda_conv2d_scratch_bytes(const ddp_device_t *device, const ddp_conv2d_shape_t *shape)
+{
+    (void)device, (void)shape;
+    return 0;
+}
+
+size_t ddp_cuda_kernel_scratch_bytes(const ddp_device_t *device, size_t vocab)
+{
+    (void)device, (void)vocab;
+    return 0;
+}
