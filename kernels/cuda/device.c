@@ -1,4 +1,6 @@
 /* The CUDA device: what the machine has, opening and closing, and the table of the backend. */
+#include "kernels/cuda/device.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /**
  * @file What every .cu file includes: CUDA C, the launch of kernels, and what they share. Private.
  *
- * nvcc sees <<<>>>; the tests' stand-in, which g++ compiles, its own header and a call. Kernels are launched
+ * nvcc sees <<<>>>, g++ what the tests' stand-in makes of a launch. Kernels are launched
  * by LAUNCH(kernel, grid, block, smem, stream, args...) only, and their dynamic shared array is named `smem`.
  */
 #ifndef DDP_CUDA_LAUNCH_H_
@@ -13,8 +13,8 @@
 #include <cuda_runtime.h>
 #define LAUNCH(kernel, grid, block, smem, stream, ...)                                                       \
     kernel<<<(grid), (block), (smem), (stream)>>>(__VA_ARGS__)
-#else
-#include "cusim.h"
+#elif !defined(LAUNCH)
+#error "compiled by nvcc, or by g++ with the stand-in's header included before all others (tests/cusim)"
 #endif
 
 #include "kernels/cuda/device.h"
