@@ -80,6 +80,15 @@ DDP_API ddp_status_t ddp_comm_broadcast(ddp_comm_t *comm, void *data, size_t byt
 DDP_API ddp_status_t ddp_comm_allgather(ddp_comm_t *comm, const void *mine, size_t bytes,
                                         void *all) DDP_NODISCARD;
 
+/**
+ * `bytes` from rank `from` to rank `to`, which both call it, in the same order as other calls between them;
+ * for other ranks nothing happens. Blocking, bounded by the timeout: who has to wait for many others'
+ * messages should meet them in between (ddp_comm_barrier()).
+ * @param [in,out] data  [bytes], read on `from`, written on `to`; not used on others
+ */
+DDP_API ddp_status_t ddp_comm_pass(ddp_comm_t *comm, void *data, size_t bytes, int from,
+                                   int to) DDP_NODISCARD;
+
 /** A named value that must be the same on all ranks. */
 typedef struct ddp_field {
     const char *name;

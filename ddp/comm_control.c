@@ -517,3 +517,21 @@ ddp_status_t ddp_comm_allgather(ddp_comm_t *comm, const void *mine, size_t bytes
 out:
     return status;
 }
+
+ddp_status_t ddp_comm_pass(ddp_comm_t *comm, void *data, size_t bytes, int from, int to)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(from >= 0 && from < comm->size && to >= 0 && to < comm->size && from != to,
+                DDP_ERR_INVALID_ARG, "message from rank %d to rank %d of %d", from, to, comm->size);
+    if (comm->broken != DDP_OK) {
+        return ddp_fail(comm->broken, "%s", comm->broken_line);
+    }
+    if (comm->rank == from) {
+        DDP_TRY(send_bytes(comm, to, 1, data, bytes, "message"));
+    } else if (comm->rank == to) {
+        DDP_TRY(receive_bytes(comm, from, data, bytes, "message"));
+    }
+out:
+    return status;
+}

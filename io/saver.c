@@ -42,18 +42,17 @@ static ddp_status_t prepare(ddp_saver_t *saver)
 {
     ddp_status_t           status = DDP_OK;
     const ddp_allocator_t *memory = ddp_allocator_private();
-    size_t                 first  = 0;
-    size_t                 count  = 0;
     void                  *part   = NULL;
 
     if (!saver->is_writer) {
         return DDP_OK;
     }
-    ddp_partition(saver->floats, (size_t)saver->local_size, (size_t)saver->local_rank, &first, &count);
-    if (count > 0) {
-        DDP_TRY(memory->acquire(memory->ctx, "snapshot for checkpoints", count * sizeof(float), &part));
+    if (saver->own_floats > 0) {
+        const size_t bytes = saver->own_floats * sizeof(float);
+
+        DDP_TRY(memory->acquire(memory->ctx, "snapshot for checkpoints", bytes, &part));
         saver->snapshot = part;
-        memset(part, 0, count * sizeof(float)); /* taken now, or the first save would stand still for it */
+        memset(part, 0, bytes); /* taken now, or the first save would stand still for it */
     }
     DDP_TRY(start_thread(saver));
 out:
@@ -88,10 +87,10 @@ static ddp_status_t share(ddp_saver_t *saver)
     const size_t arrays = saver->params.n_tensors * (1 + saver->n_slots);
     void        *memory = NULL;
     char        *place  = NULL;
-    const size_t ranks  = (size_t)saver->local_size;
+    const size_t ranks  = (size_t)ddp_comm_local_size(saver->params.comm);
     const size_t head   = sizeof(ddp_save_shared_t) + ranks * sizeof(ddp_save_writer_t);
 
-    saver->max_pieces = 2 * arrays + 1 + ranks;
+    saver->max_pieces = saver->n_parts + arrays + 1; /* metadata between arrays */
     DDP_TRY(ddp_comm_shared(saver->params.comm, "the list of a checkpoint's pieces",
                             head + saver->max_pieces * sizeof(ddp_save_piece_t), &memory));
     place          = memory;
@@ -113,15 +112,11 @@ static ddp_status_t take_params(ddp_saver_t *saver, const ddp_saver_params_t *pa
     saver->params     = *params;
     saver->rank       = ddp_comm_rank(params->comm);
     saver->local_rank = ddp_comm_local_rank(params->comm);
-    saver->local_size = ddp_comm_local_size(params->comm);
     saver->is_writer  = ddp_comm_machine(params->comm) == 0;
     saver->warn_ns    = ddp_saver_hang_ns(saver);
     snprintf(saver->host, sizeof(saver->host), "%s", ddp_comm_host(params->comm, saver->rank));
-    while (saver->n_slots < DDP_CHECKPOINT_MAX_SLOTS &&
-           ddp_reducer_slot(params->reducer, saver->n_slots) != NULL) {
-        saver->n_slots++;
-    }
-    saver->floats = ddp_saver_count_floats(params->tensors, params->n_tensors, saver->n_slots);
+    saver->n_slots = ddp_reducer_slots(params->reducer);
+    saver->floats  = ddp_saver_count_floats(params->tensors, params->n_tensors, saver->n_slots);
     if (saver->rank == 0) {
         DDP_REQUIRE(params->folder != NULL && strlen(params->folder) < sizeof(saver->folder) - 64, DDP_ERR_IO,
                     "the folder for checkpoints has no name, or one that is too long");
@@ -131,7 +126,20 @@ out:
     return status;
 }
 
-ddp_status_t ddp_saver_create(const ddp_saver_params_t *params, ddp_saver_t **saver_p)
+/* Ranks are numbered machine by machine: those of rank 0's machine are the first. */
+static ddp_status_t agree_on_parts(ddp_saver_t *saver)
+{
+    ddp_status_t status = DDP_OK;
+
+    saver->n_writers = ddp_comm_local_size(saver->params.comm);
+    DDP_TRY(ddp_comm_broadcast(saver->params.comm, &saver->n_writers, sizeof(saver->n_writers), 0));
+    DDP_TRY(ddp_comm_agree(saver->params.comm, ddp_saver_cut(saver)));
+out:
+    return status;
+}
+
+ddp_status_t ddp_saver_create_with(const ddp_saver_params_t *params, ddp_holder_fn_t *holder,
+                                   ddp_saver_t **saver_p)
 {
     ddp_status_t status = DDP_OK;
     ddp_saver_t *saver  = calloc(1, sizeof(*saver));
@@ -144,6 +152,8 @@ ddp_status_t ddp_saver_create(const ddp_saver_params_t *params, ddp_saver_t **sa
         status = ddp_fail(DDP_ERR_NO_MEMORY, "no memory for saving checkpoints");
     }
     DDP_TRY(ddp_comm_agree(params->comm, status));
+    saver->holder = holder;
+    DDP_TRY(agree_on_parts(saver));
     DDP_TRY(share(saver));
     DDP_TRY(ddp_comm_agree(params->comm, prepare(saver)));
     DDP_TRY(prepare_folder(saver));
@@ -152,6 +162,11 @@ ddp_status_t ddp_saver_create(const ddp_saver_params_t *params, ddp_saver_t **sa
 out:
     ddp_saver_destroy(&saver);
     return status;
+}
+
+ddp_status_t ddp_saver_create(const ddp_saver_params_t *params, ddp_saver_t **saver_p)
+{
+    return ddp_saver_create_with(params, ddp_reducer_holder, saver_p);
 }
 
 static bool has_ended(ddp_saver_t *saver)
@@ -203,6 +218,9 @@ void ddp_saver_destroy(ddp_saver_t **saver_p)
         return;
     }
     memory->release(memory->ctx, saver->snapshot);
+    free(saver->passing);
+    free(saver->first_part);
+    free(saver->parts);
     (void)pthread_cond_destroy(&saver->wake);
     (void)pthread_mutex_destroy(&saver->lock);
     free(saver);
@@ -272,8 +290,8 @@ ddp_status_t ddp_saver_save(ddp_saver_t *saver, const ddp_training_state_t *stat
     }
     job.number  = ++saver->number;
     saver->last = state->step;
+    DDP_TRY(ddp_saver_copy(saver));
     if (saver->is_writer) {
-        ddp_saver_copy(saver);
         job.stall_ns = ddp_clock_ns() - job.start_ns;
         ddp_saver_hand_over(saver, &job);
         memset(&job.plan, 0, sizeof(job.plan)); /* the thread's */

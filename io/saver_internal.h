@@ -11,14 +11,27 @@
 
 #define DDP_SAVER_PATH_SIZE 4096
 
+/** Elements of an array that one rank writes, and where they come from. Equal on all ranks of the job. */
+typedef struct ddp_save_part {
+    size_t tensor;
+    int    array;
+    size_t first, count; /* elements of the array */
+    int    holder;       /* a rank, or DDP_REDUCER_EVERYBODY */
+    int    writer;       /* a rank of the writing machine */
+    size_t at;           /* in the writer's snapshot */
+} ddp_save_part_t;
+
+/** As ddp_reducer_holder(). */
+typedef int ddp_holder_fn_t(const ddp_reducer_t *reducer, int array, size_t offset, size_t *count_p);
+
 /** A range of the file that one rank writes; all of them, in order, are the file behind its header. */
 typedef struct ddp_save_piece {
     uint64_t at, bytes;
     size_t   tensor;
     int      array; /* DDP_CHECKPOINT_METADATA: rank 0 has its bytes in the plan */
-    int      rank;  /* local rank */
-    size_t   first; /* element of the array */
-    uint32_t crc;   /* written by its rank */
+    int      rank;  /* of the writing machine; its ranks are the first of all */
+    size_t   at_snapshot;
+    uint32_t crc; /* written by its rank */
 } ddp_save_piece_t;
 
 /** What a writing thread is at. A call that the disk does not answer keeps it there. */
@@ -76,14 +89,22 @@ struct ddp_saver {
     ddp_saver_params_t params;
     char               folder[DDP_SAVER_PATH_SIZE];
     char               host[64];
-    int                rank, local_rank, local_size;
+    int                rank, local_rank;
     bool               is_writer; /* on rank 0's machine */
     size_t             n_slots;
-    size_t             floats;   /* of all arrays */
-    float             *snapshot; /* owned; this rank's part of all arrays, in the order of the file */
-    uint64_t           number;   /* jobs begun */
-    uint64_t           last;     /* step of the last save begun */
-    int64_t            warn_ns;  /* rank 0: silence that is worth the next warning */
+    size_t             floats; /* of all arrays */
+    ddp_holder_fn_t   *holder;
+    int                n_writers; /* ranks of the writing machine */
+    ddp_save_part_t   *parts;     /* owned, [n_parts]; of an array one behind the other */
+    size_t             n_parts;
+    size_t            *first_part;  /* owned, [n_tensors * (1 + n_slots)]: of array a of tensor t, a from 0 */
+    size_t             own_floats;  /* that this rank writes */
+    float             *snapshot;    /* owned, [own_floats] */
+    size_t             pass_floats; /* at most, in one message */
+    float             *passing;     /* owned; what is on its way to a writer; NULL: nothing ever is */
+    uint64_t           number;      /* jobs begun */
+    uint64_t           last;        /* step of the last save begun */
+    int64_t            warn_ns;     /* rank 0: silence that is worth the next warning */
     size_t             max_pieces;
     ddp_save_shared_t *shared;  /* borrowed from the communicator; writers only, as the two that follow */
     ddp_save_writer_t *writers; /* [local_size] */
@@ -107,14 +128,20 @@ void *ddp_saver_thread(void *saver);
  * thread's now */
 void ddp_saver_hand_over(ddp_saver_t *saver, const ddp_save_job_t *job);
 
+/** As ddp_saver_create(), with other holders. */
+ddp_status_t ddp_saver_create_with(const ddp_saver_params_t *params, ddp_holder_fn_t *holder,
+                                   ddp_saver_t **saver_p) DDP_NODISCARD;
+
 /* saver_plan.c */
 /** Floats of all arrays. */
 size_t ddp_saver_count_floats(const ddp_tensor_desc_t *tensors, size_t n, size_t n_slots);
+/** Cut all arrays into parts. n_writers is known. Local. */
+ddp_status_t ddp_saver_cut(ddp_saver_t *saver) DDP_NODISCARD;
 /** Rank 0, while nothing runs: HDF5's part of the file, and who writes what. @param [out] job  its plan */
 ddp_status_t ddp_saver_plan(ddp_saver_t *saver, const ddp_training_state_t *state,
                             ddp_save_job_t *job) DDP_NODISCARD;
-/** This rank's part of all arrays, as they are now, into its snapshot. */
-void ddp_saver_copy(ddp_saver_t *saver);
+/** Collective: each writer's part of all arrays, as they are now, into its snapshot. */
+ddp_status_t ddp_saver_copy(ddp_saver_t *saver) DDP_NODISCARD;
 
 /* saver_watch.c */
 typedef enum ddp_save_sight {

@@ -91,25 +91,23 @@ out:
     return status;
 }
 
-/* This rank's pieces; its snapshot holds their arrays one after the other. */
+/* This rank's pieces. */
 static ddp_status_t write_pieces(ddp_saver_t *saver, const ddp_save_job_t *job, int fd)
 {
-    ddp_status_t   status   = DDP_OK;
-    const uint8_t *snapshot = (const uint8_t *)saver->snapshot;
-    size_t         metadata = 0;
+    ddp_status_t status   = DDP_OK;
+    size_t       metadata = 0;
 
     for (size_t i = 0; i < saver->shared->n_pieces; i++) {
         ddp_save_piece_t *piece = &saver->pieces[i];
 
-        if (piece->rank != saver->local_rank) {
+        if (piece->rank != saver->rank) {
             continue;
         }
         if (piece->array == DDP_CHECKPOINT_METADATA) {
             DDP_TRY(write_piece(saver, fd, piece, job->plan.metadata + metadata));
             metadata += (size_t)piece->bytes;
         } else {
-            DDP_TRY(write_piece(saver, fd, piece, snapshot));
-            snapshot += piece->bytes;
+            DDP_TRY(write_piece(saver, fd, piece, (const uint8_t *)(saver->snapshot + piece->at_snapshot)));
         }
     }
 out:
@@ -161,10 +159,10 @@ static ddp_status_t wait_for_parts(ddp_saver_t *saver, const ddp_save_job_t *job
 {
     ddp_status_t status = DDP_OK;
 
-    for (int r = 0; r < saver->local_size; r++) {
+    for (int r = 0; r < saver->n_writers; r++) {
         DDP_TRY(wait_for(saver, &saver->writers[r].ended, job));
     }
-    for (int r = 0; r < saver->local_size; r++) {
+    for (int r = 0; r < saver->n_writers; r++) {
         DDP_REQUIRE(atomic_load(&saver->writers[r].failed) == 0, DDP_ERR_REMOTE, "%s", saver->writers[r].why);
     }
 out:

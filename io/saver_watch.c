@@ -44,7 +44,7 @@ int64_t ddp_saver_silence_ns(const ddp_saver_t *saver)
 {
     int64_t last = 0;
 
-    for (int r = 0; r < saver->local_size; r++) {
+    for (int r = 0; r < saver->n_writers; r++) {
         const int64_t moved = atomic_load(&saver->writers[r].moved_ns);
 
         last = moved > last ? moved : last;
@@ -63,7 +63,7 @@ bool ddp_saver_is_busy(const ddp_saver_t *saver)
 {
     bool is_busy = false;
 
-    for (int r = 0; r < saver->local_size; r++) {
+    for (int r = 0; r < saver->n_writers; r++) {
         is_busy = is_busy || is_at_work(saver, r, saver->number);
     }
     return is_busy;
@@ -74,7 +74,7 @@ static int find_culprit(const ddp_saver_t *saver, uint64_t number)
 {
     int rank = 0;
 
-    for (int r = saver->local_size - 1; r >= 0; r--) {
+    for (int r = saver->n_writers - 1; r >= 0; r--) {
         if (is_at_work(saver, r, number) && atomic_load(&saver->writers[r].stage) != DDP_SAVE_RESTS) {
             rank = r;
         }
@@ -103,10 +103,10 @@ void ddp_saver_describe(const ddp_saver_t *saver, uint64_t number, int64_t silen
     char      whose[32] = "";
     char      much[64]  = "";
 
-    for (int r = 0; r < saver->local_size; r++) {
+    for (int r = 0; r < saver->n_writers; r++) {
         written += atomic_load(&saver->writers[r].written);
     }
-    if (saver->local_size > 1) { /* rank 0's machine has the first ranks */
+    if (saver->n_writers > 1) { /* rank 0's machine has the first ranks */
         snprintf(whose, sizeof(whose), " of rank %d", rank);
     }
     if (saver->shared->bytes > 0) {

@@ -180,8 +180,6 @@ static ddp_saver_t *make_saver(machine_t *m, setting_t *s, int rank, int size)
 {
     const ddp_allocator_t *memory = ddp_allocator_private();
     ddp_saver_t           *saver  = calloc(1, sizeof(*saver));
-    size_t                 first  = 0;
-    size_t                 count  = 0;
     void                  *part   = NULL;
 
     ck_assert_ptr_nonnull(saver);
@@ -194,7 +192,8 @@ static ddp_saver_t *make_saver(machine_t *m, setting_t *s, int rank, int size)
     snprintf(saver->host, sizeof(saver->host), "node07");
     saver->rank       = rank;
     saver->local_rank = rank;
-    saver->local_size = size;
+    saver->n_writers  = size;
+    saver->holder     = ddp_reducer_holder;
     saver->is_writer  = true;
     saver->n_slots    = 2;
     saver->floats     = ddp_saver_count_floats(s->tensors, CHECKPOINT_TENSORS, 2);
@@ -202,8 +201,10 @@ static ddp_saver_t *make_saver(machine_t *m, setting_t *s, int rank, int size)
     saver->shared     = &m->shared;
     saver->writers    = m->writers;
     saver->pieces     = m->pieces;
-    ddp_partition(saver->floats, (size_t)size, (size_t)rank, &first, &count);
-    ddp_assert_ok(memory->acquire(memory->ctx, "a test", count * sizeof(float), &part));
+    if (s->reducer != NULL) {
+        ddp_assert_ok(ddp_saver_cut(saver));
+    }
+    ddp_assert_ok(memory->acquire(memory->ctx, "a test", (saver->own_floats + 1) * sizeof(float), &part));
     saver->snapshot = part;
     ck_assert_int_eq(pthread_mutex_init(&saver->lock, NULL), 0);
     ck_assert_int_eq(pthread_cond_init(&saver->wake, NULL), 0);
@@ -240,7 +241,7 @@ START_TEST(threads_of_several_ranks_write_one_file)
         ck_assert_uint_le(m.shared.n_pieces, PIECES);
         for (int r = RANKS - 1; r >= 0; r--) {
             m.saver[r]->number = number;
-            ddp_saver_copy(m.saver[r]);
+            ddp_assert_ok(ddp_saver_copy(m.saver[r]));
             ddp_saver_hand_over(m.saver[r], r == 0 ? &job : &other);
         }
         fill(&s, step, -1.0F);
