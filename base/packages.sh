@@ -8,7 +8,7 @@ packages_build="gcc libc6-dev cmake ninja-build pkgconf openmpi-bin libopenmpi-d
     dataset-fashion-mnist"
 # To build and run the tests: Check, what results are compared with, a text to train on, and another
 # reader of HDF5; what Debian does not have of Python is in ensure_python.
-packages_test="check binutils libopenblas-serial-dev libonnx-testdata bible-kjv procps
+packages_test="check g++ binutils libopenblas-serial-dev libonnx-testdata bible-kjv procps
     python3-h5py python3-venv"
 # For all tests: a browser for the page of `compare`, and what draws its picture.
 packages_full="chromium gnuplot-nox"

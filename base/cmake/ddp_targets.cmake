@@ -2,9 +2,12 @@
 
 add_library(ddp_options INTERFACE)
 target_compile_options(ddp_options INTERFACE
-    -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
+    -Wall -Wextra -Wshadow -Wvla
+    # C++ is only in tests, kernels of CUDA among it: nvcc says nothing of conversions.
+    $<$<COMPILE_LANGUAGE:C>:-Wconversion> $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
+    $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
     # gcc alone has this warning, and cutting a text that is too long is what we want.
-    $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation>
+    $<$<OR:$<C_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:CXX>>:-Wno-format-truncation>
     # -std=c11 alone switches contraction off; the same on every path, or bits differ between them.
     -ffp-contract=fast -fno-math-errno -fno-trapping-math)
 # Linux is the platform: memfd_create, pidfd_open, madvise.

@@ -21,8 +21,9 @@ list()
 }
 
 c_files=$(list -name '*.[ch]')
+cxx_files=$(list -name '*.cu' -o -name '*.cpp') # kernels, and the stand-in for a GPU that tests run them on
 text_files=$(
-    list -name '*.[ch]' -o -name '*.sh' -o -name '*.awk' -o -name '*.py' -o -name '*.cmake' -o -name CMakeLists.txt
+    list -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp' -o -name '*.sh' -o -name '*.awk' -o -name '*.py' -o -name '*.cmake' -o -name CMakeLists.txt
     find . -maxdepth 1 -type f \( -name '*.md' -o -name '*.json' -o -name CMakeLists.txt \)
     find docs cluster .ci -type f 2>/dev/null
 )
@@ -41,7 +42,7 @@ none()
 # in_code FILTER PATTERN: lines of code (no comments, no strings) in files that match FILTER.
 in_code()
 {
-    awk -f "$here/strip.awk" $c_files | grep -E "^($1)" | grep -E "^[^:]*:[0-9]*:.*($2)"
+    awk -f "$here/strip.awk" $c_files $cxx_files | grep -E "^($1)" | grep -E "^[^:]*:[0-9]*:.*($2)"
 }
 
 begin='(^|:|[^A-Za-z0-9_])'
@@ -95,7 +96,7 @@ check_format()
         [ -n "${DDP_LINT_STRICT:-}" ] && return 1
         return 77
     fi
-    "$formatter" --style=file --dry-run --Werror $c_files
+    "$formatter" --style=file --dry-run --Werror $c_files $cxx_files
 }
 
 check_size()
