@@ -20,6 +20,12 @@ typedef struct ddp_item {
     _Alignas(DDP_ALIGNMENT) unsigned char args[DDP_WORK_ARGS_BYTES];
 } ddp_item_t;
 
+/** Memory that the device's allocator gave. */
+typedef struct ddp_device_block {
+    void  *memory; /* owned */
+    size_t bytes;
+} ddp_device_block_t;
+
 struct ddp_stream {
     ddp_device_t *device; /* borrowed */
     char         *name;   /* owned */
@@ -33,6 +39,9 @@ struct ddp_stream {
     ddp_item_t *head, *tail;
     uint64_t    submitted, finished; /* items, ever */
     bool        busy;                /* its head runs now */
+
+    /* cuda */
+    ddp_device_block_t scratch[2]; /* owned; kernels/cuda/scratch.h */
 };
 
 struct ddp_event {
@@ -43,12 +52,6 @@ struct ddp_event {
     ddp_stream_t *stream; /* a reference; NULL: never recorded */
     uint64_t      point;
 };
-
-/** Memory that the device's allocator gave. */
-typedef struct ddp_device_block {
-    void  *memory; /* owned */
-    size_t bytes;
-} ddp_device_block_t;
 
 /** How deep kernels nest: a kernel, what it calls, one that runs at its progress point, and room. */
 #define DDP_SCRATCH_DEPTH 4

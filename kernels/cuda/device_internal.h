@@ -67,6 +67,9 @@ ddp_status_t    ddp_cuda_acquire(ddp_device_t *device, const char *label, size_t
 void            ddp_cuda_release(ddp_device_t *device, void *memory);
 ddp_allocator_t ddp_cuda_host_allocator(ddp_device_t *device);
 
+/* scratch.c */
+void ddp_cuda_scratch_free(ddp_stream_t *stream);
+
 /* stream.c */
 ddp_status_t ddp_cuda_stream_open(ddp_stream_t *stream, bool is_urgent);
 void         ddp_cuda_stream_close(ddp_stream_t *stream);

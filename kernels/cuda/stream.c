@@ -27,6 +27,7 @@ out:
 
 void ddp_cuda_stream_close(ddp_stream_t *stream)
 {
+    ddp_cuda_scratch_free(stream);
     if (stream->native != NULL && ddp_cuda_enter(stream->device) == DDP_OK) {
         (void)cudaStreamDestroy(stream->native);
     }

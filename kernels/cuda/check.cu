@@ -1,0 +1,41 @@
+#include "kernels/cuda/check.h"
+
+#include "kernels/cuda/reduce.h"
+
+#define THREADS 1024
+
+/* One block: each thread looks at every 1024th index, and the smallest place that was found wins. */
+static __global__ void check_kernel(const int32_t *index, size_t count, size_t limit, int wrong,
+                                    int32_t ignored, ddp_cuda_fault_t *fault)
+{
+    __shared__ unsigned long long first;
+    size_t                        i = threadIdx.x;
+
+    if (threadIdx.x == 0) {
+        first = count;
+    }
+    __syncthreads();
+    while (i < count && ((wrong == DDP_CUDA_WRONG_LABEL && index[i] == ignored) ||
+                         (index[i] >= 0 && (size_t)index[i] < limit))) {
+        i += THREADS;
+    }
+    if (i < count) {
+        atomicMin(&first, (unsigned long long)i);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && first < count && atomicCAS(&fault->wrong, 0, wrong) == 0) {
+        fault->ignored = ignored;
+        fault->row     = (int64_t)first;
+        fault->value   = index[first];
+        fault->limit   = (int64_t)limit;
+    }
+}
+
+ddp_status_t ddp_cuda_check_indices(ddp_stream_t *stream, const ddp_cuda_check_args_t *args)
+{
+    if (args->count > 0) {
+        LAUNCH(check_kernel, 1, THREADS, 0, ddp_cuda_stream(stream), args->index, args->count, args->limit,
+               (int)args->wrong, args->ignored, ddp_cuda_fault(stream));
+    }
+    return ddp_cuda_launched(stream, "check");
+}
