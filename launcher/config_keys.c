@@ -29,7 +29,7 @@
     }
 
 /* The table. Choices stand in the order of their enums: nn/model.h, kernels/ops.h, io/dataset.h,
- * io/tokens.h, kernels/optim.h, nn/schedule.h, ddp/reducer.h, dp_compat/data_parallel.h. */
+ * io/tokens.h, kernels/optim.h, nn/schedule.h, kernels/device.h, ddp/reducer.h, dp_compat/data_parallel.h. */
 const ddp_key_t ddp_keys[] = {
     CHOICE(model, kind, "cnn", "mlp|cnn|gpt2|resnet", NULL,
            "of pictures: cnn (two 3x3 convolutions and two full layers), mlp (full layers), resnet; of "
@@ -105,9 +105,11 @@ const ddp_key_t ddp_keys[] = {
           "between two evaluations on the test samples; 0: after each epoch"),
     COUNT(train, sample_tokens, "0", 0, 1 << 16, "tokens", "data.kind=text",
           "that gpt2 writes into the log after each evaluation (temperature 0.8, of the 40 likeliest)"),
-    CHOICE(train, precision, "float32", "float32|bf16", NULL,
-           "bf16: products, convolutions and attention round what goes in to bfloat16 and add up in float32; "
-           "weights, sums, norms and loss stay float32. Fast with AVX-512-BF16, emulated without it"),
+    CHOICE(
+        train, precision, "float32", "float32|bf16|tf32|fp16", NULL,
+        "bf16: products, convolutions and attention round what goes in to bfloat16 and add up in float32; "
+        "weights, sums, norms and loss stay float32. On a CPU fast with AVX-512-BF16, emulated without it. "
+        "tf32 and fp16, the same with other numbers, are for ddp.device cuda"),
     CHOICE(train, recompute, "none", "none|blocks", "model.kind=gpt2|resnet",
            "blocks: backward runs each block again instead of keeping what is inside: less memory, about a "
            "third more time, the same bits"),
@@ -137,6 +139,9 @@ const ddp_key_t ddp_keys[] = {
     CHOICE(optimizer, decay, "auto", "all|matrices|auto", NULL,
            "what weight_decay is for; matrices: no biases and no norms. auto: matrices for gpt2, else all"),
     REAL(optimizer, clip_norm, "0", 0, 1e30, "", NULL, "clip gradients to this global norm; 0: do not"),
+    {"optimizer", "shard", KEY_BOOL, AT(optimizer.shard), "false", 0, 0, false, false, NULL, "",
+     "ddp.backend=nccl",
+     "moments are cut among the ranks (ZeRO-1); backend host has one copy for a machine anyway"},
 
     CHOICE(schedule, kind, "cosine", "constant|linear|cosine|step|wsd", NULL,
            "of the learning rate; linear and cosine fall to min_ratio * lr at the last step"),
@@ -148,12 +153,25 @@ const ddp_key_t ddp_keys[] = {
     COUNT(schedule, decay_steps, "0", 0, DDP_KEY_MANY, "steps", "schedule.kind=wsd",
           "linear fall over the last steps; 0: the last fifth"),
 
+    CHOICE(
+        ddp, device, "auto", "cpu|cuda|auto", NULL,
+        "what a rank computes on: cpu (a core), or cuda (the GPU of its number on the machine, of those that "
+        "CUDA_VISIBLE_DEVICES leaves). auto: cuda where this build has it and every rank sees one"),
+    {"ddp", "share_gpu", KEY_BOOL, AT(ddp.share_gpu), "false", 0, 0, false, false, NULL, "",
+     "ddp.device=cuda", "several ranks may have the same GPU, to try things out"},
+    CHOICE(
+        ddp, backend, "auto", "host|nccl|auto", NULL,
+        "what sums gradients: host (shared memory, and MPI between machines), or nccl (between GPUs). auto: "
+        "nccl with cuda, else host"),
     REAL(ddp, bucket_cap_mb, "25", 0, 1 << 20, "MiB", NULL,
          "a bucket of gradients closes before it passes this; 0: one tensor each"),
     REAL(ddp, tail_bucket_kb, "1024", 0, 1 << 30, "KiB", NULL,
          "cap of the bucket that is ready last; 0: as others"),
     CHOICE(ddp, reduction, "auto", "exact|fast|auto", NULL,
-           "exact: the same bits on any number of ranks; fast: sums in place. auto: exact"),
+           "exact: the same bits on any number of ranks; fast: sums in place, or in NCCL's order. auto: fast "
+           "with ddp.device cuda, else exact"),
+    CHOICE(ddp, wire, "float32", "float32|bf16", "ddp.backend=nccl",
+           "gradients as they go between ranks; bf16: half the bytes, rounded"),
     CHOICE(ddp, average, "samples", "samples|ranks", NULL,
            "samples: the mean over the batch; ranks: the mean of the ranks' means, as PyTorch DDP"),
     REAL(ddp, timeout_s, "60", 0.1, 86400, "s", NULL,
@@ -164,7 +182,8 @@ const ddp_key_t ddp_keys[] = {
      "step events tell when each bucket of the step was ready, launched and done on rank 0"},
 
     {"dp", "devices", KEY_WORDS, AT(dp.devices), "[]", 0, 0, false, false, "[0, 1]", "", "train.mode=dp",
-     "ids, the first of which holds parameters and optimizer; a device is a core. []: one for each core"},
+     "ids, the first of which holds parameters and optimizer; a device is a core, or with ddp.device cuda a "
+     "GPU. []: all of them"},
     CHOICE(dp, loss, "outside", "outside|inside|mean", "train.mode=dp",
            "outside: of the outputs gathered on output_device; inside: on each device, only sums are "
            "gathered, the same bits; mean: the mean of the devices' means, other gradients where parts are "

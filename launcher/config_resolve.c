@@ -97,13 +97,45 @@ out:
 /* Winograd's transforms lose the bits that bfloat16 has. */
 static ddp_status_t check_precision(const ddp_config_t *config)
 {
-    ddp_status_t status = DDP_OK;
+    const int    precision = config->train.precision;
+    ddp_status_t status    = DDP_OK;
     char         conv[32];
+    char         name[32];
 
+    value_of(config, "train", "precision", name, sizeof(name));
     value_of(config, "model", "conv", conv, sizeof(conv));
-    DDP_REQUIRE(config->train.precision == DDP_PRECISION_FLOAT32 || config->model.conv == DDP_CONV_AUTO ||
+    DDP_REQUIRE(precision == DDP_PRECISION_FLOAT32 || precision == DDP_PRECISION_BF16 ||
+                    config->ddp.device == (int)DDP_DEVICE_CUDA,
+                DDP_ERR_CONFIG,
+                "train.precision %s is for ddp.device cuda, and this run has cpu: --set "
+                "train.precision=float32, or bf16",
+                name);
+    DDP_REQUIRE(precision == DDP_PRECISION_FLOAT32 || config->model.conv == DDP_CONV_AUTO ||
                     config->model.conv == DDP_CONV_DIRECT,
-                DDP_ERR_CONFIG, "train.precision bf16 needs direct convolution, but model.conv is %s", conv);
+                DDP_ERR_CONFIG, "train.precision %s needs direct convolution, but model.conv is %s", name,
+                conv);
+out:
+    return status;
+}
+
+/* Devices and what sums on them. */
+static ddp_status_t choose_backend(ddp_config_t *config)
+{
+    ddp_status_t status = DDP_OK;
+    bool         is_cuda;
+
+    if (config->ddp.device == DDP_CONFIG_DEVICE_AUTO) {
+        config->ddp.device = DDP_DEVICE_CPU;
+    }
+    is_cuda = config->ddp.device == (int)DDP_DEVICE_CUDA;
+    DDP_REQUIRE(is_cuda || config->ddp.backend != (int)DDP_BACKEND_CHOICE_NCCL, DDP_ERR_CONFIG,
+                "ddp.backend nccl sums between GPUs, but ddp.device is cpu: --set ddp.backend=host");
+    if (config->ddp.backend == (int)DDP_BACKEND_CHOICE_AUTO) {
+        config->ddp.backend = is_cuda ? DDP_BACKEND_CHOICE_NCCL : DDP_BACKEND_CHOICE_HOST;
+    }
+    if (config->ddp.reduction == DDP_CONFIG_REDUCTION_AUTO) {
+        config->ddp.reduction = is_cuda ? DDP_REDUCTION_FAST : DDP_REDUCTION_EXACT;
+    }
 out:
     return status;
 }
@@ -177,6 +209,7 @@ ddp_status_t ddp_config_resolve(ddp_config_t *config, bool fashion_mnist_found)
     DDP_TRY(choose_data(config, fashion_mnist_found));
     DDP_TRY(check_model_with_data(config));
     DDP_TRY(check_data(config));
+    DDP_TRY(choose_backend(config));
     DDP_TRY(check_precision(config));
     DDP_TRY(check_average(config));
     DDP_TRY(choose_format(config));
@@ -188,9 +221,6 @@ ddp_status_t ddp_config_resolve(ddp_config_t *config, bool fashion_mnist_found)
     }
     if (config->optimizer.decay == DDP_DECAY_AUTO) {
         config->optimizer.decay = config->model.kind == DDP_MODEL_GPT2 ? DDP_DECAY_MATRICES : DDP_DECAY_ALL;
-    }
-    if (config->ddp.reduction == DDP_CONFIG_REDUCTION_AUTO) {
-        config->ddp.reduction = DDP_REDUCTION_EXACT;
     }
 out:
     return status;

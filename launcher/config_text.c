@@ -51,10 +51,21 @@ bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size
 
 bool ddp_config_is_place(size_t i)
 {
-    const ddp_key_t *key = &ddp_keys[i];
+    static const char *const places[] = {"train.mode", "ddp.device", "ddp.share_gpu", "ddp.backend",
+                                         "optimizer.shard"};
+    const ddp_key_t         *key      = &ddp_keys[i];
+    char                     name[64];
 
-    return (strcmp(key->section, "dp") == 0 && strcmp(key->name, "loss") != 0) ||
-           (strcmp(key->section, "train") == 0 && strcmp(key->name, "mode") == 0);
+    if (strcmp(key->section, "dp") == 0) {
+        return strcmp(key->name, "loss") != 0;
+    }
+    snprintf(name, sizeof(name), "%s.%s", key->section, key->name);
+    for (size_t p = 0; p < sizeof(places) / sizeof(places[0]); p++) {
+        if (strcmp(name, places[p]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* A path may hold anything: YAML's double quotes, in which control characters have an escape. */

@@ -1,11 +1,31 @@
-/** @file How many ranks this machine has room for. */
+/** @file The cores of this machine: how many there are, and which are near a GPU. */
 #ifndef DDP_CORES_H_
 #define DDP_CORES_H_
+
+#include <sched.h>
+#include <stdbool.h>
 
 /**
  * Physical cores that this process may run on: two hardware threads of one core share its arithmetic units,
  * so they count once. Local. @return at least 1; 1 too where the machine cannot be read
  */
 int ddp_cores_available(void);
+
+/** Node of memory nearest to the PCI device `bus` ("0000:1b:00.0"). Local. @return its number; -1: not known
+ */
+int ddp_cores_numa_of(const char *bus);
+
+/**
+ * Let this thread, and those that it starts, run near memory node `numa` only, or again wherever it might
+ * before. Without it only speed is lost, so nothing is said where it fails.
+ * @param [in] numa  -1: nothing changes
+ * @param [out] before  for ddp_cores_leave()
+ */
+typedef struct ddp_cores_before {
+    bool      is_moved;
+    cpu_set_t cpus;
+} ddp_cores_before_t;
+void ddp_cores_go_near(int numa, ddp_cores_before_t *before);
+void ddp_cores_leave(const ddp_cores_before_t *before);
 
 #endif

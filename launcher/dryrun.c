@@ -46,6 +46,17 @@ static void print_devices(const ddp_run_t *run)
            run->devices.output);
 }
 
+static void print_gpus(const ddp_run_t *run)
+{
+    const int n = run->devices.n > 0 ? (int)run->devices.n : ddp_comm_size(run->comm);
+
+    for (int i = 0; run->gpus != NULL && i < n; i++) {
+        printf("%s %d: GPU %d, %s, %s, memory node %d\n", run->devices.n > 0 ? "device" : "rank",
+               run->devices.n > 0 ? run->devices.id[i] : i, run->gpus[i].ordinal, run->gpus[i].info.name,
+               run->gpus[i].info.bus, run->gpus[i].numa);
+    }
+}
+
 static void print_run(const ddp_run_t *run)
 {
     const ddp_data_info_t *data = &run->data;
@@ -62,7 +73,8 @@ static void print_run(const ddp_run_t *run)
     }
     printf("ranks %d on %d machine%s, instruction set %s\n", ddp_comm_size(run->comm),
            ddp_comm_machines(run->comm), ddp_comm_machines(run->comm) > 1 ? "s" : "", ddp_isa_name(run->isa));
-    if (run->config.train.precision == DDP_PRECISION_BF16) {
+    print_gpus(run);
+    if (run->config.train.precision == DDP_PRECISION_BF16 && run->gpus == NULL) {
         printf("precision bf16, %s\n", ddp_isa_has_bf16(run->isa)
                                            ? "by instruction"
                                            : "emulated: the same results, slower than float32");

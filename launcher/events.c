@@ -96,6 +96,29 @@ static void add_pixels(cJSON *event, const ddp_run_t *run)
     }
 }
 
+/* Of all ranks, or of the devices of train.mode dp. */
+static void add_gpus(cJSON *event, const ddp_run_t *run)
+{
+    const size_t n    = run->devices.n > 0 ? run->devices.n : (size_t)ddp_comm_size(run->comm);
+    cJSON       *list = event != NULL && run->gpus != NULL ? cJSON_AddArrayToObject(event, "gpus") : NULL;
+    char         uuid[DDP_GPU_UUID_TEXT];
+
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        const ddp_gpu_t *gpu    = &run->gpus[i];
+        cJSON           *object = cJSON_CreateObject();
+
+        ddp_gpu_uuid_text(gpu, uuid);
+        add_text(object, "name", gpu->info.name);
+        add_text(object, "bus", gpu->info.bus);
+        add_text(object, "uuid", uuid);
+        ddp_events_number(object, "ordinal", gpu->ordinal);
+        ddp_events_number(object, "numa", gpu->numa);
+        ddp_events_number(object, "capability", gpu->info.major + gpu->info.minor / 10.0);
+        ddp_events_number(object, "memory_bytes", (double)gpu->info.memory_bytes);
+        (void)cJSON_AddItemToArray(list, object);
+    }
+}
+
 /* Of train.mode dp. */
 static void add_devices(cJSON *event, const ddp_run_t *run)
 {
@@ -123,9 +146,10 @@ void ddp_event_start(ddp_run_t *run)
     add_devices(event, run);
     ddp_events_number(event, "ranks", ddp_comm_size(run->comm));
     ddp_events_number(event, "machines", ddp_comm_machines(run->comm));
-    add_text(event, "device", "cpu");
+    add_text(event, "device", run->gpus != NULL ? "cuda" : "cpu");
+    add_gpus(event, run);
     add_text(event, "isa", ddp_isa_name(run->isa));
-    if (run->config.train.precision == DDP_PRECISION_BF16) {
+    if (run->config.train.precision == DDP_PRECISION_BF16 && run->gpus == NULL) {
         add_text(event, "bf16", ddp_isa_has_bf16(run->isa) ? "instruction" : "emulated");
     }
     add_text(event, "data", run->data.source);

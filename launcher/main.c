@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "io/weights.h"
 #include "launcher/commands.h"
+#include "launcher/gpus.h"
 #include "launcher/start.h"
 
 /* --help and its like need no MPI. */
@@ -21,6 +22,7 @@ static int say_text(const ddp_options_t *options, bool is_first)
         ddp_config_help(stdout);
     } else {
         printf("ddptrain %s\n", DDP_VERSION);
+        ddp_gpus_say_version(stdout);
     }
     if (fflush(stdout) != 0) {
         ddp_log(DDP_LOG_ERROR, "stdout: cannot be written");

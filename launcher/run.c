@@ -225,6 +225,7 @@ ddp_status_t ddp_run_join(ddp_run_t *run, ddp_status_t early)
                             : ddp_launch_check(&run->launch, ddp_comm_size(run->comm));
     DDP_TRY(ddp_comm_agree(run->comm, early));
     choose_mode(run);
+    DDP_TRY(ddp_gpus_choose(run));
     run->is_data_chosen = run->config.data.kind == DDP_CONFIG_DATA_AUTO;
     DDP_TRY(ddp_comm_agree(run->comm,
                            ddp_config_resolve(&run->config, ddp_dataset_fashion_mnist_exists(NULL) != 0)));
@@ -267,11 +268,20 @@ out:
 
 static ddp_status_t choose_devices(ddp_run_t *run)
 {
-    ddp_status_t status = DDP_OK;
+    ddp_status_t    status = DDP_OK;
+    ddp_cuda_info_t info;
+    int             most = 0;
 
-    if (run->config.train.mode == DDP_MODE_DP) {
-        DDP_TRY(ddp_devices_resolve(&run->config, (size_t)ddp_cores_available(), &run->devices));
+    if (run->config.train.mode == DDP_MODE_DP && run->config.ddp.device == (int)DDP_DEVICE_CUDA) {
+        ddp_cuda_probe(&info);
+        most = info.devices;
+    } else if (run->config.train.mode == DDP_MODE_DP) {
+        most = ddp_cores_available();
     }
+    if (most > 0) {
+        DDP_TRY(ddp_devices_resolve(&run->config, (size_t)most, &run->devices));
+    }
+    DDP_TRY(ddp_gpus_take(run));
 out:
     return status;
 }
@@ -362,6 +372,8 @@ void ddp_run_teardown(ddp_run_t *run)
     ddp_data_close(run);
     ddp_stream_destroy(&run->compute);
     ddp_device_destroy(&run->device);
+    free(run->gpus);
+    run->gpus   = NULL;
     run->spoken = NULL; /* memory of the communicator */
     ddp_comm_destroy(&run->comm);
 }

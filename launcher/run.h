@@ -20,6 +20,7 @@
 #include "launcher/checkpoints.h"
 #include "launcher/config.h"
 #include "launcher/devices.h"
+#include "launcher/gpus.h"
 #include "launcher/launch.h"
 #include "launcher/measure.h"
 #include "launcher/memory.h"
@@ -88,6 +89,7 @@ typedef struct ddp_run {
     bool            is_data_chosen; /* data.kind was auto */
     ddp_devices_t   devices;        /* of train.mode dp */
     char            device_name[16];
+    ddp_gpu_t      *gpus; /* owned; with ddp.device cuda of all ranks, or of the devices; else NULL */
 
     ddp_comm_t     *comm;   /* owned, as all that follows */
     _Atomic int    *spoken; /* in shared memory of the machine: somebody has said why the run ends */

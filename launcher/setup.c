@@ -9,7 +9,14 @@
 #include "launcher/cores.h"
 #include "launcher/data_parallel.h"
 
+#define GPUS_TOLD    ((size_t)4)
 #define MOST_LOADERS ((size_t)4) /* threads of train.mode dp */
+
+/* Of this rank's own, or of the first device. */
+static size_t gpu_index(const ddp_run_t *run)
+{
+    return run->devices.n > 0 ? 0 : (size_t)ddp_comm_rank(run->comm);
+}
 
 static ddp_status_t create_device(ddp_run_t *run)
 {
@@ -17,6 +24,10 @@ static ddp_status_t create_device(ddp_run_t *run)
     ddp_device_params_t params = DDP_DEVICE_PARAMS_INIT;
 
     params.isa = run->isa;
+    if (run->gpus != NULL) {
+        params.kind    = DDP_DEVICE_CUDA;
+        params.ordinal = run->gpus[gpu_index(run)].ordinal;
+    }
     if (run->devices.n > 0) { /* the first of several */
         snprintf(run->device_name, sizeof(run->device_name), "device %d", run->devices.id[0]);
         params.name         = run->device_name;
@@ -103,7 +114,7 @@ out:
 
 static void say_shared_cores(const ddp_run_t *run)
 {
-    const int cores = run->devices.n > 1 ? ddp_cores_available() : 0;
+    const int cores = run->devices.n > 1 && run->gpus == NULL ? ddp_cores_available() : 0;
 
     if (run->devices.n > (size_t)cores && cores > 0) {
         ddp_log(DDP_LOG_INFO, "%zu devices share %d core%s%s", run->devices.n, cores, cores > 1 ? "s" : "",
@@ -119,7 +130,7 @@ static void say_idle_cores(const ddp_run_t *run)
     char   rest[512] = "";
     size_t used      = 0;
 
-    if (ddp_comm_size(run->comm) > 1 || run->launch.is_managed || run->devices.n > 0) {
+    if (ddp_comm_size(run->comm) > 1 || run->launch.is_managed || run->devices.n > 0 || run->gpus != NULL) {
         return;
     }
     cores = ddp_cores_available();
@@ -150,6 +161,24 @@ static void workers_text(const ddp_run_t *run, char *text, size_t size)
     }
 }
 
+/* "NVIDIA H200 (0000:1b:00.0, node 0), ..." of the first ones */
+static void say_gpus(const ddp_run_t *run)
+{
+    const size_t n    = run->devices.n > 0 ? run->devices.n : (size_t)ddp_comm_size(run->comm);
+    size_t       used = 0;
+    char         text[512];
+
+    for (size_t i = 0; i < n && i < GPUS_TOLD; i++) {
+        const ddp_gpu_t *gpu = &run->gpus[i];
+
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%.40s (%s", i > 0 ? ", " : "",
+                                 gpu->info.name, gpu->info.bus);
+        used += (size_t)snprintf(text + used, sizeof(text) - used, gpu->numa >= 0 ? ", node %d)" : ")",
+                                 gpu->numa);
+    }
+    ddp_log(DDP_LOG_INFO, "GPUs: %s%s", text, n > GPUS_TOLD ? " and more" : "");
+}
+
 static void say_start(const ddp_run_t *run)
 {
     char model[32];
@@ -167,7 +196,10 @@ static void say_start(const ddp_run_t *run)
     workers_text(run, workers, sizeof(workers));
     ddp_log(DDP_LOG_INFO, "model %s, %zu parameters%s; %s, batch %" PRIu64 " in %zu micro-batches; %s", model,
             ddp_params_elements(run->params), frozen, workers, run->config.train.batch,
-            ddp_config_micro_batches(&run->config), ddp_isa_name(run->isa));
+            ddp_config_micro_batches(&run->config), run->gpus != NULL ? "cuda" : ddp_isa_name(run->isa));
+    if (run->gpus != NULL) {
+        say_gpus(run);
+    }
     if (run->config.train.precision == DDP_PRECISION_BF16 && !ddp_device_has_bf16(run->device)) {
         ddp_log(
             DDP_LOG_WARN,
@@ -189,8 +221,11 @@ ddp_status_t ddp_run_build(ddp_run_t *run)
     status = ddp_eval_create(run);
     if (status == DDP_OK) {
         const ddp_loader_params_t loader = ddp_run_loader_params(run);
+        ddp_cores_before_t        before;
 
+        ddp_cores_go_near(run->gpus != NULL ? run->gpus[gpu_index(run)].numa : -1, &before);
         status = ddp_loader_create(&loader, &run->loader);
+        ddp_cores_leave(&before);
     }
     DDP_TRY(ddp_comm_agree(run->comm, status));
 out:

@@ -17,6 +17,7 @@ usage()
     holds out 'Exit status: 0 done, 1 failed, 2 wrong usage'
     run 0 "$program" --version
     holds out '^ddptrain [0-9]'
+    holds out '^cuda'
     run 0 "$program" --help-config
     holds out '  micro_batch: auto'
     cp out run.yaml
