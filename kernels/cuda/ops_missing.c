@@ -10,7 +10,6 @@
         return ddp_fail(DDP_ERR_UNSUPPORTED, "cuda: no kernel for " #op);                                    \
     }
 
-DDP_CUDA_MISSING(gemm, ddp_gemm_args_t)
 DDP_CUDA_MISSING(bias_grad, ddp_bias_grad_args_t)
 DDP_CUDA_MISSING(act, ddp_act_args_t)
 DDP_CUDA_MISSING(act_backward, ddp_act_backward_args_t)
