@@ -78,6 +78,9 @@ static void add_memory(cJSON *event, const ddp_run_memory_t *memory)
     ddp_events_number(object, "shared", (double)memory->shared);
     ddp_events_number(object, "rank", (double)memory->own);
     ddp_events_number(object, "machine", (double)memory->machine);
+    if (memory->gpu > 0) {
+        ddp_events_number(object, "gpu", (double)memory->gpu);
+    }
 }
 
 /* What pictures are normalised by: who computes with the weights elsewhere must do the same. */

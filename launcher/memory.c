@@ -50,7 +50,7 @@ static ddp_status_t plan_tape(const ddp_run_t *run, ddp_run_memory_t *memory)
 {
     const ddp_tape_memory_t plenty  = {.activations = PLENTY, .scratch = PLENTY};
     ddp_status_t            status  = DDP_OK;
-    ddp_device_params_t     cpu     = DDP_DEVICE_PARAMS_INIT;
+    ddp_device_params_t     dry     = DDP_DEVICE_PARAMS_INIT;
     ddp_tape_params_t       setup   = DDP_TAPE_PARAMS_INIT;
     ddp_device_t           *device  = NULL;
     ddp_stream_t           *stream  = NULL;
@@ -61,9 +61,10 @@ static ddp_status_t plan_tape(const ddp_run_t *run, ddp_run_memory_t *memory)
     void                   *samples = NULL;
     const ddp_allocator_t  *numbers = NULL;
 
-    cpu.isa = run->isa;
-    cpu.dry = true;
-    DDP_TRY(ddp_device_create(&cpu, &device));
+    dry.kind = run->gpus != NULL ? DDP_DEVICE_CUDA : DDP_DEVICE_CPU;
+    dry.isa  = run->isa;
+    dry.dry  = true;
+    DDP_TRY(ddp_device_create(&dry, &device));
     DDP_TRY(ddp_stream_create(device, "dry", &stream));
     DDP_TRY(ddp_run_model(run, &params, &model));
     DDP_TRY(ddp_params_allocate(params, ddp_device_allocator(device)));
@@ -141,6 +142,7 @@ static ddp_status_t plan_rank(const ddp_run_t *run, ddp_run_memory_t *memory)
                       run->devices.n * memory->tape.nodes + memory->loader + memory->evaluation +
                       memory->snapshot;
     }
+    ddp_memory_plan_gpu(run, &plan, memory);
 out:
     return status;
 }
@@ -177,7 +179,8 @@ static bool fits(const ddp_run_t *run, const ddp_run_memory_t *memory)
 {
     const size_t machine = memory->shared + memory->own * (size_t)ddp_comm_local_size(run->comm);
 
-    return machine <= run->memory.available && space_of(memory) <= ddp_memory_address_space("");
+    return machine <= run->memory.available && space_of(memory) <= ddp_memory_address_space("") &&
+           ddp_memory_fits_gpu(run, memory);
 }
 
 /* A change of the configuration that may help. */
@@ -284,7 +287,10 @@ ddp_status_t ddp_memory_check(ddp_run_t *run)
     char                    text[256];
     char                    parts[96];
 
-    if (ddp_comm_local_rank(run->comm) == 0) { /* its part is the largest of the machine */
+    if (!ddp_memory_fits_gpu(run, memory)) {
+        find_changes(run, text, sizeof(text));
+        status = ddp_memory_check_gpu(run, text);
+    } else if (ddp_comm_local_rank(run->comm) == 0) { /* its part is the largest of the machine */
         if (memory->machine > memory->available) {
             find_changes(run, text, sizeof(text));
             describe_parts(run, parts, sizeof(parts));
@@ -340,25 +346,39 @@ static void print_process(const ddp_run_t *run)
     print_free(memory);
 }
 
-static void print_table(const ddp_run_t *run)
+/* What the reducer shares among the ranks of a machine. */
+static void print_shared(const ddp_run_memory_t *memory)
 {
-    const ddp_run_memory_t *memory = &run->memory;
-    const size_t            local  = (size_t)ddp_comm_local_size(run->comm);
-    char                    text[64];
+    char text[64];
 
-    printf("\n# memory of one machine with %zu rank%s, MiB, without the program and MPI itself\n", local,
-           local > 1 ? "s" : "");
-    printf("%-44s %10s %10s\n", "", "a rank", "machine");
     print_line("parameters, shared", 0, memory->parameters);
     print_line("moments, shared", 0, memory->moments);
     snprintf(text, sizeof(text), "gradients, shared, %zu arena%s of rank 0", memory->arenas,
              memory->arenas > 1 ? "s" : "");
     print_line(text, 0, memory->gradients);
+}
+
+static void print_table(const ddp_run_t *run)
+{
+    const ddp_run_memory_t *memory = &run->memory;
+    const size_t            local  = (size_t)ddp_comm_local_size(run->comm);
+
+    if (run->gpus != NULL) {
+        ddp_memory_print_gpu(run);
+    }
+    printf("\n# memory of one machine with %zu rank%s, MiB, without the program and MPI itself\n", local,
+           local > 1 ? "s" : "");
+    printf("%-44s %10s %10s\n", "", "a rank", "machine");
+    if (run->gpus == NULL || run->config.ddp.backend == (int)DDP_BACKEND_CHOICE_HOST) {
+        print_shared(memory);
+    }
     print_line("flags and losses, shared", 0, memory->tables);
     print_line("data, shared", 0, memory->data);
-    print_line("activations", memory->tape.activations, memory->tape.activations * local);
-    print_line("scratch of operations", memory->tape.scratch + memory->kernels,
-               (memory->tape.scratch + memory->kernels) * local);
+    if (run->gpus == NULL) {
+        print_line("activations", memory->tape.activations, memory->tape.activations * local);
+        print_line("scratch of operations", memory->tape.scratch + memory->kernels,
+                   (memory->tape.scratch + memory->kernels) * local);
+    }
     print_line("samples on their way", memory->loader, memory->loader * local);
     print_line("evaluation, records", memory->evaluation + memory->tape.nodes,
                (memory->evaluation + memory->tape.nodes) * local);

@@ -1,0 +1,70 @@
+/* Memory of the GPU that a rank has, planned. */
+#include <stdio.h>
+
+#include "base/error.h"
+#include "launcher/memory_internal.h"
+
+#define MIB 1048576.0
+
+static bool is_nccl(const ddp_run_t *run)
+{
+    return run->config.ddp.backend == (int)DDP_BACKEND_CHOICE_NCCL;
+}
+
+/* Moments of this rank. */
+static size_t moment_bytes(const ddp_run_t *run, const ddp_reducer_plan_t *plan)
+{
+    const size_t ranks = (size_t)ddp_comm_size(run->comm);
+
+    return run->config.optimizer.shard ? (plan->moment_bytes + ranks - 1) / ranks : plan->moment_bytes;
+}
+
+void ddp_memory_plan_gpu(const ddp_run_t *run, const ddp_reducer_plan_t *plan, ddp_run_memory_t *memory)
+{
+    const size_t tape = memory->tape.activations + memory->tape.scratch + memory->kernels;
+
+    if (run->gpus == NULL || run->devices.n > 0) {
+        return;
+    }
+    memory->own -= tape;
+    memory->gpu      = tape + plan->parameter_bytes + plan->arenas * plan->parameter_bytes;
+    memory->gpu_free = ddp_gpus_free_bytes(run);
+    if (is_nccl(run)) { /* nothing of the reducer lies in the machine's memory */
+        memory->gpu += moment_bytes(run, plan) + plan->wire_bytes;
+        memory->shared -= plan->parameter_bytes + plan->moment_bytes + plan->gradient_bytes;
+        memory->own -= memory->wire;
+    }
+}
+
+bool ddp_memory_fits_gpu(const ddp_run_t *run, const ddp_run_memory_t *memory)
+{
+    return run->gpus == NULL || memory->gpu <= memory->gpu_free;
+}
+
+ddp_status_t ddp_memory_check_gpu(const ddp_run_t *run, const char *changes)
+{
+    const ddp_run_memory_t *memory     = &run->memory;
+    const int               rank       = ddp_comm_rank(run->comm);
+    char                    others[64] = "";
+
+    if (ddp_gpus_sharing(run) > 1) {
+        snprintf(others, sizeof(others), " for each of %d ranks", ddp_gpus_sharing(run));
+    }
+    return ddp_fail(
+        DDP_ERR_NO_MEMORY, "memory: rank %d needs %.0f MiB on GPU %s, %.0f MiB are free there%s%s", rank,
+        (double)memory->gpu / MIB, run->gpus[rank].info.bus, (double)memory->gpu_free / MIB, others, changes);
+}
+
+void ddp_memory_print_gpu(const ddp_run_t *run)
+{
+    const ddp_run_memory_t *memory = &run->memory;
+    const double tape = (double)(memory->tape.activations + memory->tape.scratch + memory->kernels);
+
+    printf("\n# memory of rank 0's GPU, MiB, without CUDA's own\n");
+    printf("%-44s %10.1f\n", "parameters, gradients, moments", ((double)memory->gpu - tape) / MIB);
+    printf("%-44s %10.1f\n", "activations", (double)memory->tape.activations / MIB);
+    printf("%-44s %10.1f\n", "scratch of operations", (double)(memory->tape.scratch + memory->kernels) / MIB);
+    printf("%-44s %10.1f\n", "total", (double)memory->gpu / MIB);
+    printf("%-44s %10.1f\n", memory->gpu <= memory->gpu_free ? "free now" : "free now: NOT ENOUGH",
+           (double)memory->gpu_free / MIB);
+}
