@@ -2,9 +2,10 @@
 
 add_library(ddp_options INTERFACE)
 target_compile_options(ddp_options INTERFACE
-    -Wall -Wextra -Wshadow -Wvla
-    # C++ is only in tests, kernels of CUDA among it: nvcc says nothing of conversions.
-    $<$<COMPILE_LANGUAGE:C>:-Wconversion> $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
+    -Wall -Wextra -Wvla
+    # C++ is only in tests, kernels of CUDA among it: nvcc says nothing of conversions, and in C++ a function may not
+    # have the name of a struct without hiding something.
+    $<$<COMPILE_LANGUAGE:C>:-Wshadow> $<$<COMPILE_LANGUAGE:C>:-Wconversion> $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
     $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
     # gcc alone has this warning, and cutting a text that is too long is what we want.
     $<$<OR:$<C_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:CXX>>:-Wno-format-truncation>
