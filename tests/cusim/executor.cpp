@@ -275,6 +275,7 @@ static void stop_executor(void)
     if (phase != STOPPED) {
         _exit(98);
     }
+    cusim_check_memory();
 }
 
 static void read_environment(void)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unordered_map>
+#include <vector>
 
 enum { DEFAULT_SHARED = 49152, ALIGN_BYTES = 16, MAX_GRID_YZ = 65535, MAX_BLOCK_Z = 64 };
 
@@ -87,13 +88,20 @@ typedef struct launch {
 
 static int run(const launch_t &launch)
 {
+    static std::vector<launch_t> *failed;
+
     if (launch.stream->lanes == NULL) {
         launch.stream->lanes = static_cast<cusim_lanes_t *>(calloc(1, sizeof(cusim_lanes_t)));
     }
-    return cusim_run_grid(launch.kernel, launch.grid, launch.block, launch.shared, launch.pointers.get(),
-                          launch.stream->lanes) == 0
-               ? 1
-               : -(int)cudaErrorLaunchFailure;
+    if (cusim_run_grid(launch.kernel, launch.grid, launch.block, launch.shared, launch.pointers.get(),
+                       launch.stream->lanes) == 0) {
+        return 1;
+    }
+    /* Threads that never ended may have read the arguments: to free those would be one more fault to the
+     * sanitizer. */
+    failed = failed != NULL ? failed : new std::vector<launch_t>;
+    failed->push_back(launch);
+    return -(int)cudaErrorLaunchFailure;
 }
 
 static void copy_arguments(launch_t *launch, void **arguments)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { PAGE_BYTES = 4096, ALIGN_BYTES = 256, DEFAULT_MEMORY_MB = 8192 };
 
@@ -74,6 +75,62 @@ bool cusim_is_reachable(const void *address, size_t bytes, int device)
            has_peer[device][found->second.device];
 }
 
+/* What lies between an allocation and the pages around it: a number that is a signalling NaN as bfloat16,
+ * half and float, so that arithmetic with it shows, and changes it. */
+static const char slack_pattern[2] = {(char)0xa0, (char)0x7f};
+
+static void fill_slack(char *user, const range_t &range)
+{
+    char *end = range.pages + range.page_bytes - PAGE_BYTES;
+
+    for (char *p = range.pages + PAGE_BYTES; p < user; p++) {
+        *p = slack_pattern[(uintptr_t)p % 2];
+    }
+    for (char *p = user + range.bytes; p < end; p++) {
+        *p = slack_pattern[(uintptr_t)p % 2];
+    }
+}
+
+/* The host's threads may look at device memory while this is 0. */
+static unsigned open_memory(unsigned rights)
+{
+    unsigned before = 0;
+
+    if (cusim_protection_key() > 0) {
+        before = (unsigned)pkey_get(cusim_protection_key());
+        pkey_set(cusim_protection_key(), rights);
+    }
+    return before;
+}
+
+static void check_slack(const char *user, const range_t &range)
+{
+    const char *end = range.pages + range.page_bytes - PAGE_BYTES;
+    const char *at  = NULL;
+    unsigned    rights;
+
+    if (range.kind != CUSIM_DEVICE_MEMORY) {
+        return;
+    }
+    rights = open_memory(0);
+    for (const char *p = range.pages + PAGE_BYTES; p < end; p++) {
+        p  = p == user ? user + range.bytes : p;
+        at = p < end && *p != slack_pattern[(uintptr_t)p % 2] ? p : at;
+    }
+    open_memory(rights);
+    if (at != NULL) {
+        fprintf(stderr, "cusim: a write at byte %td of an allocation of %zu bytes\n", at - user, range.bytes);
+        _exit(98);
+    }
+}
+
+void cusim_check_memory(void)
+{
+    for (const auto &entry : all()) {
+        check_slack(entry.first, entry.second);
+    }
+}
+
 /* What a copy of this kind may come from and go to; NULL if all is well. */
 static const char *check_copy(const void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
@@ -108,11 +165,12 @@ extern "C" {
 
 cudaError_t cudaMalloc(void **address_p, size_t bytes)
 {
-    size_t rounded = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-    size_t inner   = (rounded + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    int    device  = cusim_current_device();
-    char  *pages;
-    char  *user;
+    size_t  rounded = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    size_t  inner   = (rounded + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    int     device  = cusim_current_device();
+    char   *pages;
+    char   *user;
+    range_t range;
 
     cusim_start();
     *address_p = NULL;
@@ -134,14 +192,16 @@ cudaError_t cudaMalloc(void **address_p, size_t bytes)
     mprotect(pages, PAGE_BYTES, PROT_NONE);
     mprotect(pages + PAGE_BYTES + inner, PAGE_BYTES, PROT_NONE);
     memset(pages + PAGE_BYTES, 0xff, inner);
-    user = pages + PAGE_BYTES + inner - rounded;
+    user  = pages + PAGE_BYTES + inner - rounded;
+    range = {bytes, CUSIM_DEVICE_MEMORY, device, pages, inner + 2 * PAGE_BYTES, false};
+    fill_slack(user, range);
     CUSIM_POISON(pages + PAGE_BYTES, (size_t)(user - pages) - PAGE_BYTES);
     CUSIM_POISON(user + bytes, rounded - bytes);
     if (cusim_protection_key() > 0) {
         pkey_mprotect(pages + PAGE_BYTES, inner, PROT_READ | PROT_WRITE, cusim_protection_key());
     }
     cusim_lock held;
-    all()[user] = {bytes, CUSIM_DEVICE_MEMORY, device, pages, inner + 2 * PAGE_BYTES, false};
+    all()[user] = range;
     *address_p  = user;
     return cudaSuccess;
 }
@@ -161,6 +221,7 @@ cudaError_t cudaFree(void *address)
         return cusim_fail(cudaErrorInvalidValue, "cudaFree of %p: not from cudaMalloc", address);
     }
     range = it->second;
+    check_slack(it->first, range);
     all().erase(it);
     used_bytes[range.device] -= (range.bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     CUSIM_UNPOISON(range.pages, range.page_bytes);

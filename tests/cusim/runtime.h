@@ -107,6 +107,8 @@ cudaError_t cusim_note(cudaError_t error);
 int cusim_memory_kind(const void *address);
 /** Whether [address, address + bytes) lies in one allocation of device memory that `device` can reach. */
 bool cusim_is_reachable(const void *address, size_t bytes, int device);
+/** Ends the process if something was written right before or behind an allocation. With the lock held. */
+void cusim_check_memory(void);
 /** The key that keeps the host out of device memory, < 0 for none. */
 int cusim_protection_key(void);
 
