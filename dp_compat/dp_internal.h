@@ -74,6 +74,7 @@ struct ddp_replica {
     const void       *loss_inputs[DDP_DP_MAX_INPUTS]; /* on the output device */
     ddp_tensor_t     *output;
     ddp_loss_stats_t *stats;       /* device: the loss was taken here */
+    ddp_loss_stats_t  sums;        /* of an evaluation, host */
     bool              accumulates; /* gradients are added to what is there */
     float            *gathered;    /* its part of the gathered output */
     const float      *loss_grad;   /* of that, on the output device */

@@ -19,7 +19,7 @@ static ddp_status_t evaluate(ddp_dp_t *dp, ddp_dp_fetch_fn_t *fetch, void *fetch
         }
         DDP_TRY(ddp_dp_on_all(dp, ddp_dp_evaluate_job, ddp_dp_evaluate_job));
         for (size_t k = 0; k < dp->n_busy; k++) {
-            stats[first + k] = *dp->replica[k].stats;
+            stats[first + k] = dp->replica[k].sums;
         }
     }
 out:

@@ -41,14 +41,19 @@ out:
     return status;
 }
 
-/* Device 0 reads its samples where they are. */
+/* Device 0 reads its samples where they are, if it can. */
+static bool reads_host(const ddp_replica_t *replica)
+{
+    return replica->index == 0 && ddp_device_is_host_memory(replica->device);
+}
+
 static ddp_status_t scatter_one(ddp_replica_t *replica, size_t i)
 {
     const ddp_dp_input_t *from   = &replica->fetched[i];
     ddp_status_t          status = DDP_OK;
     size_t                bytes  = 0;
 
-    if (replica->index == 0) {
+    if (reads_host(replica)) {
         replica->inputs[i] = from->data;
         return DDP_OK;
     }
@@ -178,8 +183,7 @@ ddp_status_t ddp_dp_forward_job(ddp_replica_t *replica)
     if (ddp_dp_is_inside(dp)) {
         start = ddp_dp_enter(replica, DDP_DP_LOSS);
         DDP_TRY(take_loss(replica));
-        DDP_TRY(ddp_stream_synchronize(replica->stream, -1));
-        *stats = *replica->stats;
+        DDP_TRY(ddp_stream_read(replica->stream, stats, replica->stats, sizeof(*stats)));
         make_mean(replica, stats);
         ddp_dp_leave(replica, DDP_DP_LOSS, start);
     }
@@ -199,7 +203,7 @@ ddp_status_t ddp_dp_evaluate_job(ddp_replica_t *replica)
     DDP_TRY(run_forward(replica, &begin));
     (void)ddp_dp_enter(replica, DDP_DP_LOSS);
     DDP_TRY(take_loss(replica));
-    DDP_TRY(ddp_stream_synchronize(replica->stream, -1));
+    DDP_TRY(ddp_stream_read(replica->stream, &replica->sums, replica->stats, sizeof(replica->sums)));
 out:
     return status;
 }
@@ -220,7 +224,7 @@ static ddp_status_t collect_targets(ddp_replica_t *output, size_t n)
         for (size_t k = 0; k < n; k++) {
             bytes += dp->replica[k].micro.n * dp->replica[k].fetched[i].row_bytes;
         }
-        if (output->index > 0) {
+        if (!reads_host(output)) {
             DDP_TRY(ddp_dp_buffer_need(output, &output->target[i], "targets", bytes));
         }
         for (size_t k = 0; k < n; k++) {
@@ -228,7 +232,7 @@ static ddp_status_t collect_targets(ddp_replica_t *output, size_t n)
             const size_t   part    = replica->micro.n * replica->fetched[i].row_bytes;
 
             replica->loss_inputs[i] = replica->fetched[i].data;
-            if (output->index > 0) {
+            if (!reads_host(output)) {
                 char *to = (char *)output->target[i].memory + at;
 
                 DDP_TRY(ddp_stream_copy(output->stream, to, replica->fetched[i].data, part));
@@ -236,7 +240,7 @@ static ddp_status_t collect_targets(ddp_replica_t *output, size_t n)
             }
             at += part;
         }
-        output->received_bytes[DDP_DP_SCATTER] += output->index > 0 ? bytes : 0;
+        output->received_bytes[DDP_DP_SCATTER] += reads_host(output) ? 0 : bytes;
     }
     DDP_TRY(ddp_stream_synchronize(output->stream, -1));
 out:
@@ -326,9 +330,9 @@ ddp_status_t ddp_dp_loss_job(ddp_replica_t *output)
     for (size_t k = 0; k < n; k++) {
         DDP_TRY(outer_loss(output, &dp->replica[k]));
     }
-    DDP_TRY(ddp_stream_synchronize(output->stream, -1));
     for (size_t k = 0; k < n; k++) {
-        dp->stats[dp->replica[k].micro.micro_batch] = *dp->replica[k].stats;
+        DDP_TRY(ddp_stream_read(output->stream, &dp->stats[dp->replica[k].micro.micro_batch],
+                                dp->replica[k].stats, sizeof(*dp->stats)));
     }
     ddp_dp_leave(output, DDP_DP_LOSS, start);
 out:

@@ -15,6 +15,8 @@ static ddp_status_t forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micr
 {
     const size_t *p      = ctx; /* handles of the parameters */
     ddp_status_t  status = DDP_OK;
+    const void   *here   = NULL;
+    const void   *wanted = NULL;
     ddp_tensor_t *x      = NULL;
     ddp_tensor_t *h      = NULL;
 
@@ -27,12 +29,15 @@ static ddp_status_t forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *micr
         points[i][1] = (float)random[1] / 2147483648.0F - 1;
         labels[i]    = (points[i][0] > 0 ? 1 : 0) + (points[i][1] > 0 ? 2 : 0);
     }
-    DDP_TRY(ddp_tape_input(tape, points[micro->first_row], 2, (size_t[]){micro->n, 2}, &x));
+    /* on a cpu device these are the arrays themselves */
+    DDP_TRY(ddp_tape_upload(tape, points[micro->first_row], micro->n * sizeof(points[0]), &here));
+    DDP_TRY(ddp_tape_upload(tape, labels + micro->first_row, micro->n * sizeof(labels[0]), &wanted));
+    DDP_TRY(ddp_tape_input(tape, here, 2, (size_t[]){micro->n, 2}, &x));
     DDP_TRY(ddp_nn_linear(tape, x, p[0], p[1], DDP_ACT_RELU, &x));
     DDP_TRY(ddp_nn_linear(tape, x, p[2], p[3], DDP_ACT_GELU, &h));
     DDP_TRY(ddp_nn_add(tape, x, h, &x));
     DDP_TRY(ddp_nn_linear(tape, x, p[4], p[5], DDP_ACT_NONE, &x));
-    DDP_TRY(ddp_nn_cross_entropy(tape, x, labels + micro->first_row, NULL, -100, stats_p));
+    DDP_TRY(ddp_nn_cross_entropy(tape, x, wanted, NULL, -100, stats_p));
 out:
     return status;
 }

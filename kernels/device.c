@@ -84,6 +84,11 @@ bool ddp_device_is_host_memory(const ddp_device_t *device)
     return device->backend->is_host_memory && !device->dry;
 }
 
+bool ddp_device_is_dry(const ddp_device_t *device)
+{
+    return device->dry;
+}
+
 void ddp_device_set_idle(ddp_device_t *device, ddp_idle_fn_t *idle, void *ctx)
 {
     device->idle     = idle;
@@ -253,6 +258,16 @@ ddp_status_t ddp_stream_copy(ddp_stream_t *stream, void *to, const void *from, s
         return DDP_OK;
     }
     DDP_TRY(stream->device->backend->copy(stream, to, from, bytes));
+out:
+    return status;
+}
+
+ddp_status_t ddp_stream_read(ddp_stream_t *stream, void *host, const void *from, size_t bytes)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_stream_copy(stream, host, from, bytes));
+    DDP_TRY(ddp_stream_synchronize(stream, -1));
 out:
     return status;
 }

@@ -88,6 +88,8 @@ DDP_API bool ddp_device_has_bf16(const ddp_device_t *device);
 DDP_API bool ddp_device_is_deferred(const ddp_device_t *device);
 /** true if host code may read device memory by pointer (after synchronising): on cpu, unless it is dry. */
 DDP_API bool ddp_device_is_host_memory(const ddp_device_t *device);
+/** Made with `dry`: nothing runs, and its memory is not there. */
+DDP_API bool ddp_device_is_dry(const ddp_device_t *device);
 /** Memory of the device; DDP_ALIGNMENT-aligned, zeroed. The allocator is borrowed from the device, and all
  * memory goes back before the device does. That of a dry device must not be read or written. What does not
  * fit below the cap is refused, as ddp_device_charge() does, before any is taken. */
@@ -194,6 +196,10 @@ DDP_API ddp_status_t ddp_event_synchronize(ddp_event_t *event, int timeout_ms) D
 
 /** Copy `bytes` in stream order; host and device memory in any combination; ranges do not overlap. */
 DDP_API ddp_status_t ddp_stream_copy(ddp_stream_t *stream, void *to, const void *from,
+                                     size_t bytes) DDP_NODISCARD;
+/** What host code does with results of operations: copy them to host memory in stream order, and wait.
+ * @return as ddp_stream_synchronize() */
+DDP_API ddp_status_t ddp_stream_read(ddp_stream_t *stream, void *host, const void *from,
                                      size_t bytes) DDP_NODISCARD;
 
 #ifdef __cplusplus

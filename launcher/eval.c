@@ -108,9 +108,8 @@ static ddp_status_t run_chunk(ddp_run_t *run, size_t chunk, ddp_loss_stats_t *su
     DDP_TRY(ddp_tape_begin(run->tape, &begin));
     DDP_TRY(ddp_run_loss(run, run->model, run->tape, run->eval.x, run->eval.y, ddp_eval_samples(run, chunk),
                          &stats));
-    DDP_TRY(ddp_stream_copy(run->compute, sums_p, stats, sizeof(*stats)));
-    /* the next chunk overwrites x, y and stats */
-    DDP_TRY(ddp_stream_synchronize(run->compute, -1));
+    /* and waits: the next chunk overwrites x, y and stats */
+    DDP_TRY(ddp_stream_read(run->compute, sums_p, stats, sizeof(*stats)));
 out:
     return status;
 }

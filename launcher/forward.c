@@ -51,17 +51,31 @@ ddp_status_t ddp_run_output_loss(const ddp_run_t *run, ddp_model_t *model, ddp_t
                                : ddp_nn_cross_entropy(tape, output, y, NULL, ignored(run), stats_p);
 }
 
+/* Of a sample as the loaders have them: pixels, or one token after the other. */
+static size_t sample_bytes(const ddp_run_t *run)
+{
+    const ddp_dataset_info_t *info = run->data.context > 0 ? NULL : ddp_dataset_info(run->train);
+
+    return info == NULL ? run->data.context * sizeof(int32_t)
+                        : info->height * info->width * info->channels * sizeof(float);
+}
+
 ddp_status_t ddp_run_loss(const ddp_run_t *run, ddp_model_t *model, ddp_tape_t *tape, const void *x,
                           const int32_t *y, size_t n, ddp_loss_stats_t **stats_p)
 {
-    ddp_status_t  status = DDP_OK;
-    ddp_tensor_t *logits = NULL;
+    ddp_status_t  status  = DDP_OK;
+    const size_t  labels  = run->data.context > 0 ? n * run->data.context : n;
+    const void   *targets = NULL;
+    ddp_tensor_t *logits  = NULL;
 
+    DDP_TRY(ddp_tape_upload(tape, x, n * sample_bytes(run), &x));
+    DDP_TRY(ddp_tape_upload(tape, y, labels * sizeof(*y), &targets));
     if (run->data.context > 0) {
-        return ddp_model_forward_tokens(model, tape, x, y, n, run->data.context, stats_p);
+        DDP_TRY(ddp_model_forward_tokens(model, tape, x, targets, n, run->data.context, stats_p));
+        goto out;
     }
     DDP_TRY(run_pictures(run, model, tape, x, n, &logits));
-    DDP_TRY(ddp_nn_cross_entropy(tape, logits, y, NULL, DDP_RUN_NO_LABEL, stats_p));
+    DDP_TRY(ddp_nn_cross_entropy(tape, logits, targets, NULL, DDP_RUN_NO_LABEL, stats_p));
 out:
     return status;
 }

@@ -12,11 +12,12 @@ struct ddp_decoder {
     const ddp_model_t  *model;              /* borrowed */
     const ddp_params_t *params;             /* borrowed */
     ddp_stream_t       *stream;             /* borrowed */
-    float              *memory;             /* owned, the device's: all that follows but tokens */
+    float              *memory;             /* owned, the device's: all that follows but `tokens` */
     float              *keys, *values;      /* [layers, context, channels] */
     float              *x, *y, *qkv, *wide; /* [context] rows of 1, 1, 3 and 4 channels */
     float              *logits;             /* [vocab] */
-    int32_t            *tokens;             /* owned, [context]: so far */
+    int32_t            *tokens;             /* owned, [context]: so far; host */
+    float              *d_tokens;           /* [context] int32: those that are run */
     size_t              length;
 };
 
@@ -37,7 +38,8 @@ static ddp_status_t allocate(ddp_decoder_t *decoder)
                     {&decoder->y, rows},
                     {&decoder->qkv, 3 * rows},
                     {&decoder->wide, 4 * rows},
-                    {&decoder->logits, config->vocab}};
+                    {&decoder->logits, config->vocab},
+                    {&decoder->d_tokens, config->context}};
     size_t total = 0;
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
@@ -224,7 +226,7 @@ static ddp_status_t run(const ddp_decoder_t *decoder, size_t past, size_t rows)
 {
     ddp_status_t               status    = DDP_OK;
     const ddp_model_config_t  *config    = &decoder->model->config;
-    const ddp_embedding_args_t embedding = {.tokens    = decoder->tokens + past,
+    const ddp_embedding_args_t embedding = {.tokens    = (const int32_t *)(const void *)decoder->d_tokens,
                                             .sequences = 1,
                                             .length    = rows,
                                             .vocab     = config->vocab,
@@ -234,6 +236,8 @@ static ddp_status_t run(const ddp_decoder_t *decoder, size_t past, size_t rows)
                                                 value(decoder, decoder->model->wpe) + past * config->channels,
                                             .y = decoder->x};
 
+    DDP_TRY(ddp_stream_copy(decoder->stream, decoder->d_tokens, decoder->tokens + past,
+                            rows * sizeof(*decoder->tokens)));
     DDP_TRY(ddp_op_embedding(decoder->stream, &embedding));
     for (size_t layer = 0; layer < config->layers; layer++) {
         DDP_TRY(run_block(decoder, layer, past, rows));
@@ -269,7 +273,7 @@ ddp_status_t ddp_decoder_feed(ddp_decoder_t *decoder, const int32_t *tokens, siz
     decoder->length += n;
     DDP_TRY(run(decoder, past, decoder->length - past));
     if (logits != NULL) {
-        memcpy(logits, decoder->logits, config->vocab * sizeof(*logits));
+        DDP_TRY(ddp_stream_read(decoder->stream, logits, decoder->logits, config->vocab * sizeof(*logits)));
     }
 out:
     return status;

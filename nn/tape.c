@@ -49,9 +49,10 @@ void ddp_tape_destroy(ddp_tape_t **tape_p)
     if (tape == NULL) {
         return;
     }
-    if (tape->activations.n_chunks > 0) {
+    if (tape->activations.n_chunks > 0 || tape->stage_allocations > 0) {
         ddp_ignore(ddp_stream_synchronize(tape->stream, -1), "the memory goes back, however its work ended");
     }
+    ddp_tape_free_stages(tape);
     free(tape->written);
     free(tape->left);
     free(tape->uses);

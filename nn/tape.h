@@ -77,6 +77,16 @@ typedef struct ddp_tape_begin {
 /** Forget the last micro-batch. Its tensors become invalid; memory stays. */
 DDP_API ddp_status_t ddp_tape_begin(ddp_tape_t *tape, const ddp_tape_begin_t *begin) DDP_NODISCARD;
 
+/**
+ * Host memory for the operations of this micro-batch: on a cpu device `host` itself, on others a copy in the
+ * tape's memory, on its way in stream order. A program that is to run with any device leaves `host` as it is
+ * until the step ends; of a copy, it may write to it at once. Not blocking, but for copies of several
+ * micro-batches before.
+ * @param [out] device_p  [bytes], valid until the next begin
+ */
+DDP_API ddp_status_t ddp_tape_upload(ddp_tape_t *tape, const void *host, size_t bytes,
+                                     const void **device_p) DDP_NODISCARD;
+
 /** Wrap `data` (device, borrowed until the next begin) as an input; no gradient. */
 DDP_API ddp_status_t ddp_tape_input(ddp_tape_t *tape, const float *data, size_t ndim, const size_t *shape,
                                     ddp_tensor_t **tensor_p) DDP_NODISCARD;

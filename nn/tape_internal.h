@@ -77,6 +77,16 @@ struct ddp_node {
     bool                    runs_always;  /* also where no gradient reached y: it holds nodes of its own */
 };
 
+/** Uploads that may be on their way at a time. */
+#define DDP_TAPE_STAGES 8
+
+/** Page-locked memory that an upload goes through: written again only after its copy ran. */
+typedef struct ddp_tape_stage {
+    void        *memory; /* owned */
+    size_t       bytes;
+    ddp_event_t *copied; /* owned */
+} ddp_tape_stage_t;
+
 struct ddp_tape {
     ddp_stream_t        *stream; /* borrowed */
     ddp_params_t        *params; /* borrowed */
@@ -104,7 +114,13 @@ struct ddp_tape {
     size_t               n_uses;  /* of any trained parameter, second runs too, since create */
     uint32_t            *left;    /* owned, [n_params]: uses that backward has still to pass */
     uint8_t             *written; /* owned, [n_params]: backward wrote the gradient */
+    ddp_tape_stage_t     stages[DDP_TAPE_STAGES];
+    size_t               next_stage;
+    size_t               stage_allocations;
 };
+
+/** tape_upload.c. The copies have run. */
+void ddp_tape_free_stages(ddp_tape_t *tape);
 
 /** Check a parameter handle. @return its description in *desc_p; DDP_ERR_INVALID_ARG, DDP_ERR_STATE */
 ddp_status_t ddp_tape_param(const ddp_tape_t *tape, const char *layer, size_t index,

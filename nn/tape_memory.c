@@ -36,7 +36,8 @@ size_t ddp_tape_activation_bytes(const ddp_tape_t *tape)
 
 size_t ddp_tape_allocations(const ddp_tape_t *tape)
 {
-    return tape->activations.n_chunks + tape->scratch.n_chunks + tape->host.n_chunks;
+    return tape->activations.n_chunks + tape->scratch.n_chunks + tape->host.n_chunks +
+           tape->stage_allocations;
 }
 
 ddp_status_t ddp_tape_new_grad(ddp_tape_t *tape, const ddp_tensor_t *x, float **grad_p)
