@@ -5,20 +5,20 @@
 
 static const char reason[] = "cuDNN is not in this build";
 
-const char *ddp_cudnn_absent(ddp_device_t *device)
+const char *ddp_cudnn_absent(const ddp_device_t *device)
 {
     (void)device;
     return reason;
 }
 
-bool ddp_cudnn_takes_attention(ddp_device_t *device, const ddp_attention_args_t *args)
+bool ddp_cudnn_takes_attention(const ddp_device_t *device, const ddp_attention_args_t *args)
 {
     (void)device;
     (void)args;
     return false;
 }
 
-size_t ddp_cudnn_attention_scratch_bytes(ddp_device_t *device, const ddp_attention_args_t *args)
+size_t ddp_cudnn_attention_scratch_bytes(const ddp_device_t *device, const ddp_attention_args_t *args)
 {
     (void)device;
     (void)args;
@@ -39,14 +39,14 @@ ddp_status_t ddp_cudnn_attention_backward(ddp_stream_t *stream, const ddp_attent
     return ddp_fail(DDP_ERR_UNSUPPORTED, "attention backward: %s", reason);
 }
 
-bool ddp_cudnn_takes_conv2d(ddp_device_t *device, const ddp_conv2d_shape_t *shape)
+bool ddp_cudnn_takes_conv2d(const ddp_device_t *device, const ddp_conv2d_shape_t *shape)
 {
     (void)device;
     (void)shape;
     return false;
 }
 
-size_t ddp_cudnn_conv2d_scratch_bytes(ddp_device_t *device, const ddp_conv2d_shape_t *shape)
+size_t ddp_cudnn_conv2d_scratch_bytes(const ddp_device_t *device, const ddp_conv2d_shape_t *shape)
 {
     (void)device;
     (void)shape;
