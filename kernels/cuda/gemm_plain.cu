@@ -3,7 +3,7 @@
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/round.h"
+#include "kernels/cuda/precision.h"
 #include "kernels/cuda/tile.h"
 
 /* The last steps for one element: `product` is alpha times the sum. */
@@ -46,7 +46,7 @@ template <ddp_precision_t P, bool Deep> struct matrix {
     }
     __device__ float at(line_t i, depth_t l) const
     {
-        return ddp_round<P>(Deep ? x[i * ld + l] : x[l * ld + i]);
+        return ddp_round(P, Deep ? x[i * ld + l] : x[l * ld + i]);
     }
 };
 
