@@ -94,20 +94,7 @@ ddp_status_t ddp_cuda_gemm_plain(ddp_stream_t *stream, const ddp_gemm_args_t *ar
                         args->m, args->n);
     }
     if (blocks > 0) {
-        switch (args->precision) {
-        case DDP_PRECISION_FLOAT32:
-            launch<DDP_PRECISION_FLOAT32>(stream, args, (unsigned)blocks, (unsigned)across);
-            break;
-        case DDP_PRECISION_BF16:
-            launch<DDP_PRECISION_BF16>(stream, args, (unsigned)blocks, (unsigned)across);
-            break;
-        case DDP_PRECISION_TF32:
-            launch<DDP_PRECISION_TF32>(stream, args, (unsigned)blocks, (unsigned)across);
-            break;
-        case DDP_PRECISION_FP16:
-            launch<DDP_PRECISION_FP16>(stream, args, (unsigned)blocks, (unsigned)across);
-            break;
-        }
+        DDP_WITH_PRECISION(args->precision, launch<P>(stream, args, (unsigned)blocks, (unsigned)across));
     }
     return ddp_cuda_launched(stream, "gemm");
 }

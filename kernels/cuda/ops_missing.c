@@ -13,8 +13,6 @@
 DDP_CUDA_MISSING(bias_grad, ddp_bias_grad_args_t)
 DDP_CUDA_MISSING(act, ddp_act_args_t)
 DDP_CUDA_MISSING(act_backward, ddp_act_backward_args_t)
-DDP_CUDA_MISSING(conv2d, ddp_conv2d_args_t)
-DDP_CUDA_MISSING(conv2d_backward, ddp_conv2d_backward_args_t)
 DDP_CUDA_MISSING(pool2d, ddp_pool2d_args_t)
 DDP_CUDA_MISSING(pool2d_backward, ddp_pool2d_backward_args_t)
 DDP_CUDA_MISSING(nhwc_to_nchw, ddp_permute_args_t)
@@ -55,12 +53,6 @@ ddp_status_t ddp_cuda_sumsq(ddp_stream_t *stream, const float *x, size_t count, 
 {
     (void)stream, (void)x, (void)count, (void)sum_p;
     return ddp_fail(DDP_ERR_UNSUPPORTED, "cuda: no kernel for sumsq");
-}
-
-size_t ddp_cuda_conv2d_scratch_bytes(const ddp_device_t *device, const ddp_conv2d_shape_t *shape)
-{
-    (void)device, (void)shape;
-    return 0;
 }
 
 size_t ddp_cuda_kernel_scratch_bytes(const ddp_device_t *device, size_t vocab)

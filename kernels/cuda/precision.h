@@ -32,4 +32,19 @@ static __device__ inline float ddp_round(ddp_precision_t precision, float x)
     return x;
 }
 
+/* Run a statement with the constant P, for kernels that are templates of the precision. */
+#define DDP_WITH_ONE_PRECISION(precision, ...)                                                               \
+    case precision: {                                                                                        \
+        constexpr ddp_precision_t P = precision;                                                             \
+        __VA_ARGS__;                                                                                         \
+        break;                                                                                               \
+    }
+#define DDP_WITH_PRECISION(precision, ...)                                                                   \
+    switch (precision) {                                                                                     \
+        DDP_WITH_ONE_PRECISION(DDP_PRECISION_FLOAT32, __VA_ARGS__)                                           \
+        DDP_WITH_ONE_PRECISION(DDP_PRECISION_BF16, __VA_ARGS__)                                              \
+        DDP_WITH_ONE_PRECISION(DDP_PRECISION_TF32, __VA_ARGS__)                                              \
+        DDP_WITH_ONE_PRECISION(DDP_PRECISION_FP16, __VA_ARGS__)                                              \
+    }
+
 #endif
