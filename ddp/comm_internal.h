@@ -19,9 +19,11 @@ typedef struct ddp_flag {
     _Alignas(64) _Atomic uint64_t value;
 } ddp_flag_t;
 
+#define DDP_WAIT_ALL (-2)
+
 /** What the work at the head of the comm stream waits for: named when the deadline passes. */
 typedef struct ddp_wait {
-    int         rank; /* who has to do something */
+    int rank; /* who has to do something; DDP_WAIT_ALL: a collective, and nobody is known to be behind */
     const char *what; /* static: "gradients", "updated parameters", "forward sums" */
     uint64_t    step;
     size_t      bucket; /* (size_t)-1: none */

@@ -253,6 +253,26 @@ static void warn_if_slow(ddp_comm_t *comm, int64_t waited_ns)
             (long long)(waited_ns / (1000 * DDP_NS_PER_MS)), describe(&comm->wait, what, sizeof(what)));
 }
 
+/* A collective: any rank may have ended, and which one holds up the rest cannot be seen. */
+static ddp_status_t look_at_all(ddp_comm_t *comm, int64_t waited_ns, int64_t now, int64_t limit)
+{
+    char what[128];
+
+    for (int r = 0; r < comm->size; r++) {
+        int culprit = r;
+
+        if (r != comm->rank && ddp_comm_look(comm, r, now, INT64_MAX, &culprit) == DDP_SIGHT_ENDED) {
+            comm->wait.rank = r;
+            return complain(comm, DDP_SIGHT_ENDED, culprit);
+        }
+    }
+    if (waited_ns <= limit) {
+        return DDP_OK;
+    }
+    return ddp_fail(DDP_ERR_TIMEOUT, "no progress for %g s, and no rank here is behind: waiting for the %s",
+                    (double)comm->timeout_ms / 1000.0, describe(&comm->wait, what, sizeof(what)));
+}
+
 static ddp_status_t look_around(ddp_comm_t *comm, int64_t waited_ns)
 {
     const int64_t now     = ddp_clock_ns();
@@ -264,6 +284,9 @@ static ddp_status_t look_around(ddp_comm_t *comm, int64_t waited_ns)
         return DDP_OK;
     }
     comm->looked_ns = now;
+    if (comm->wait.rank == DDP_WAIT_ALL) {
+        return look_at_all(comm, waited_ns, now, limit);
+    }
     if (comm->wait.rank < 0) { /* nobody said what for */
         return waited_ns <= limit
                    ? DDP_OK
@@ -280,7 +303,7 @@ static ddp_status_t look_around(ddp_comm_t *comm, int64_t waited_ns)
 
 static void sleep_on_bell(ddp_comm_t *comm)
 {
-    const bool      is_local = comm->wait.rank < 0 || ddp_comm_is_local(comm, comm->wait.rank);
+    const bool      is_local = comm->wait.rank == -1 || ddp_comm_is_local(comm, comm->wait.rank);
     struct timespec limit    = {0, is_local ? SLEEP_LOCAL_NS : SLEEP_REMOTE_NS};
 
     atomic_fetch_add_explicit(&comm->hall->sleepers, 1, memory_order_seq_cst);

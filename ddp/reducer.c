@@ -65,7 +65,7 @@ static void describe(const ddp_tensor_desc_t *tensor, char *text, size_t capacit
 /* Everything that must be equal on all ranks, as named text; a difference is reported by its name. */
 static ddp_status_t check_equal(const ddp_reducer_params_t *params)
 {
-    enum { OPTIONS = 4, TEXT = 256 };
+    enum { OPTIONS = 5, TEXT = 256 };
     ddp_status_t status = DDP_OK;
     const size_t n      = params->n_tensors + OPTIONS;
     ddp_field_t *fields = calloc(n, sizeof(*fields));
@@ -86,6 +86,10 @@ static ddp_status_t check_equal(const ddp_reducer_params_t *params)
         text[f++], TEXT, "cap %zu, tail %zu, reduction %d, average %d, nonfinite %d, clip %a, checksum %llu",
         params->bucket_cap_bytes, params->tail_bucket_bytes, (int)params->reduction, (int)params->average,
         (int)params->nonfinite, (double)params->clip_norm, (unsigned long long)params->checksum_every);
+    fields[f] = (ddp_field_t){"devices and the way between them", text[f]};
+    snprintf(text[f++], TEXT, "device %s, backend %d, wire %d, shard %d",
+             ddp_device_kind(ddp_stream_device(params->compute)) == DDP_DEVICE_CUDA ? "cuda" : "cpu",
+             (int)params->backend, (int)params->wire, (int)params->shard);
     fields[f] = (ddp_field_t){"optimizer", text[f]};
     snprintf(text[f++], TEXT, "kind %d, betas %a %a, eps %a, momentum %a, nesterov %d, decay %a",
              (int)params->optim.kind, (double)params->optim.beta1, (double)params->optim.beta2,
@@ -190,7 +194,6 @@ ddp_status_t ddp_reducer_create(const ddp_reducer_params_t *params, ddp_reducer_
     DDP_TRY(
         ddp_comm_agree(comm, r != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for a reducer")));
     r->params                      = *params;
-    r->path                        = &ddp_reducer_host_path;
     r->optim_no_decay              = params->optim;
     r->optim_no_decay.weight_decay = 0;
     r->comm                        = comm;
@@ -203,6 +206,7 @@ ddp_status_t ddp_reducer_create(const ddp_reducer_params_t *params, ddp_reducer_
     r->machine                     = ddp_comm_machine(comm);
     r->machines                    = ddp_comm_machines(comm);
     r->two_phase                   = ddp_reducer_is_two_phase(params);
+    DDP_TRY(ddp_reducer_choose(&r->params, &r->path));
     DDP_TRY(ddp_comm_agree(comm, make_shared_parts(r, params)));
     DDP_TRY(r->path->create(r));
     *reducer_p = r;
@@ -219,7 +223,9 @@ void ddp_reducer_destroy(ddp_reducer_t **reducer_p)
     if (r == NULL) {
         return;
     }
-    r->path->destroy(r);
+    if (r->path != NULL) {
+        r->path->destroy(r);
+    }
     for (size_t i = 0; r->tensors != NULL && i < r->params.n_tensors; i++) {
         free((char *)r->tensors[i].name);
     }

@@ -46,8 +46,26 @@ extern "C" {
 
 typedef struct ddp_reducer ddp_reducer_t;
 
-/** EXACT: the fixed tree, bits do not depend on the ranks. FAST: accumulate in place, then rank by rank. */
-typedef enum ddp_reduction { DDP_REDUCTION_EXACT = 0, DDP_REDUCTION_FAST = 1 } ddp_reduction_t;
+/** EXACT: the fixed tree, bits do not depend on the ranks. FAST: accumulate in place, then rank by rank, or
+ * in NCCL's order. AUTO: fast with NCCL, else exact. */
+typedef enum ddp_reduction {
+    DDP_REDUCTION_EXACT = 0,
+    DDP_REDUCTION_FAST  = 1,
+    DDP_REDUCTION_AUTO  = 2
+} ddp_reduction_t;
+/**
+ * Who sums and updates. HOST: the ranks' processors, in memory that a machine's ranks share, and MPI between
+ * machines. NCCL: the GPUs, for a compute stream of a CUDA device. AUTO: NCCL for such a stream if all ranks
+ * can load it, else host.
+ */
+typedef enum ddp_reducer_backend {
+    DDP_REDUCER_AUTO = 0,
+    DDP_REDUCER_HOST = 1,
+    DDP_REDUCER_NCCL = 2
+} ddp_reducer_backend_t;
+/** What gradients are on their way between ranks. BF16 halves the bytes and rounds at every hop; with NCCL
+ * and reduction FAST only. */
+typedef enum ddp_wire_type { DDP_WIRE_FLOAT32 = 0, DDP_WIRE_BF16 = 1 } ddp_wire_type_t;
 /** SAMPLES: divide the sum by the global weight. RANKS: PyTorch DDP's mean over ranks of local means. */
 typedef enum ddp_average { DDP_AVERAGE_SAMPLES = 0, DDP_AVERAGE_RANKS = 1 } ddp_average_t;
 /**
@@ -73,7 +91,15 @@ typedef struct ddp_reducer_params {
     ddp_nonfinite_t    nonfinite;
     ddp_optim_config_t optim;
     float              clip_norm; /* > 0: clip by global norm; the update then starts after the last bucket */
-    uint64_t checksum_every; /* steps between checks that all machines hold the same parameters; 0: never */
+    uint64_t
+        checksum_every; /* steps between checks that all copies of the parameters are the same; 0: never */
+    ddp_reducer_backend_t backend;
+    ddp_wire_type_t       wire;
+    bool shard;    /* nccl: each rank holds and updates its share of the moments (ZeRO-1, Rajbhandari et al.
+                      2020, arXiv 1910.02054), then the parameters are gathered; the same bits. The host path
+                      shares them on each machine anyway */
+    int  max_ctas; /* nccl: multiprocessors it may take from the kernels, 1 .. 32; 0: its own choice */
+    bool share_devices; /* nccl: ranks may have the same GPU */
 } ddp_reducer_params_t;
 #define DDP_REDUCER_PARAMS_INIT                                                                              \
     {                                                                                                        \
@@ -203,16 +229,18 @@ typedef struct ddp_step_result {
     double correct, counted;
     double grad_norm; /* of the averaged gradient before clipping; NaN unless clip_norm or nonfinite skip is
                          on; see also ddp_reducer_grad_norm() */
-    bool        skipped;     /* nothing changed: not finite (nonfinite: skip), or the weights sum to 0 */
-    const char *not_finite;  /* why it was skipped: "loss", the name of a tensor, or NULL; borrowed */
-    uint32_t    request;     /* the largest of the ranks' requests for this step, the same on all ranks; it
-                                travels with the sums: no message, nothing to wait for */
-    int64_t comm_ns;         /* time this rank spent in reduction and update work */
-    int64_t exposed_comm_ns; /* from the end of its backward to the end of its part of the step: what
-                                backward did not hide of waiting, reducing and updating */
-    int64_t exposed_work_ns; /* what of comm_ns fell into that time: the rest of it is waiting */
-    int     slowest_rank;    /* of this machine: whose gradients were the last to be final */
-    int64_t spread_ns;       /* by how much after the first rank's */
+    bool        skipped;      /* nothing changed: not finite (nonfinite: skip), or the weights sum to 0 */
+    const char *not_finite;   /* why it was skipped: "loss", the name of a tensor, or NULL; borrowed */
+    uint32_t    request;      /* the largest of the ranks' requests for this step, the same on all ranks; it
+                                 travels with the sums: no message, nothing to wait for */
+    int64_t comm_ns;          /* time this rank spent in reduction and update work */
+    int64_t exposed_comm_ns;  /* from the end of its backward to the end of its part of the step: what
+                                 backward did not hide of waiting, reducing and updating */
+    int64_t  exposed_work_ns; /* what of comm_ns fell into that time: the rest of it is waiting */
+    int      slowest_rank;    /* of this machine: whose gradients were the last to be final */
+    int64_t  spread_ns;       /* by how much after the first rank's */
+    uint64_t wire_overflows;  /* wire bf16, this rank: gradients that were finite and too large for it, and
+                                 sums  that came back not finite */
 } ddp_step_result_t;
 /**
  * DDP_ERR_NOT_FINITE on every rank: see ddp_nonfinite_t. DDP_ERR_REMOTE, DDP_ERR_TIMEOUT: the line names the

@@ -200,6 +200,9 @@ static inline bool ddp_reducer_is_two_phase(const ddp_reducer_params_t *params)
     return params->clip_norm > 0 || params->nonfinite == DDP_NONFINITE_SKIP;
 }
 
+/** EXACT or FAST. */
+ddp_reduction_t ddp_reducer_reduction(const ddp_reducer_params_t *params);
+
 /* The rest is the `host` path. */
 
 /* reducer_plan.c */

@@ -69,5 +69,11 @@ struct ddp_reducer_path {
 };
 
 extern const ddp_reducer_path_t ddp_reducer_host_path;
+/** NULL: not in this build. */
+const ddp_reducer_path_t *ddp_reducer_nccl_path(void);
+
+/** The path for these parameters; AUTO is resolved in them. Collective, and what fails fails on all ranks. */
+ddp_status_t ddp_reducer_choose(ddp_reducer_params_t      *params,
+                                const ddp_reducer_path_t **path_p) DDP_NODISCARD;
 
 #endif

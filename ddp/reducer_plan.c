@@ -157,6 +157,7 @@ ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int 
     ddp_reducer_t       r      = {.params = *params, .rank = rank_of_plan, .size = size};
 
     DDP_REQUIRE(n > 0, DDP_ERR_INVALID_ARG, "a reducer needs at least one tensor");
+    r.params.reduction = ddp_reducer_reduction(params);
     choose_machine(&r);
     padded        = calloc(n, sizeof(*padded));
     ranges        = calloc(n, sizeof(*ranges));
@@ -168,7 +169,7 @@ ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int 
         r.total += padded[i];
     }
     plan.n_buckets = ddp_bucket_plan(padded, n, params->bucket_cap_bytes, params->tail_bucket_bytes, ranges);
-    plan.arenas    = ddp_arenas_of(params, size, rank_of_plan);
+    plan.arenas    = ddp_arenas_of(&r.params, size, rank_of_plan);
     r.n_buckets    = plan.n_buckets;
     r.two_phase    = ddp_reducer_is_two_phase(params);
     DDP_TRY(measure(&r, &plan.shared_bytes));

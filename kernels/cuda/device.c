@@ -18,6 +18,11 @@ ddp_status_t ddp_cuda_fail(const ddp_device_t *device, cudaError_t error, const 
                     name, what, cudaGetErrorString(error));
 }
 
+int ddp_cuda_ordinal(const ddp_device_t *device)
+{
+    return device->ordinal;
+}
+
 cudaStream_t ddp_cuda_stream(const ddp_stream_t *stream)
 {
     return stream->native;

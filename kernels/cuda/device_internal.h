@@ -42,9 +42,6 @@ static inline ddp_cuda_device_t *ddp_cuda_of(const ddp_device_t *device)
     return device->native;
 }
 
-/** Make the device this thread's current one. */
-ddp_status_t ddp_cuda_enter(const ddp_device_t *device) DDP_NODISCARD;
-
 /**
  * A failed call as a status with its line: DDP_ERR_NO_MEMORY, or DDP_ERR_DEVICE "device 1: <what>: <CUDA's
  * text>". Forgets CUDA's own record of it where that can be forgotten.
