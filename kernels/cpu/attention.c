@@ -48,7 +48,7 @@ static drop_t drop_at(const ddp_attention_args_t *args, size_t sequence, size_t 
         return (drop_t){.p = 0.0F};
     }
     return (drop_t){.p      = args->dropout,
-                    .stream = philox_stream(&args->key, PHILOX_WEIGHTS),
+                    .stream = ddp_philox_stream(&args->key, DDP_PHILOX_WEIGHTS),
                     .row    = args->first_row + sequence + ((uint64_t)h << 48)};
 }
 
@@ -91,17 +91,17 @@ DDP_INLINE size_t tile_seen(const tile_t *tile, size_t i)
 static void keep_row(const drop_t *drop, const tile_t *tile, size_t i, float *keep)
 {
     const size_t seen      = tile_seen(tile, i);
-    const vi_t   threshold = vset1i(philox_threshold(drop->p));
+    const vi_t   threshold = vset1i((int32_t)ddp_philox_threshold(drop->p));
     const vf_t   factor    = vset1(1.0F / (1.0F - drop->p));
 
-    for (size_t j = 0; j < seen; j += PHILOX_GROUP) {
-        for (size_t half = 0; half < PHILOX_GROUP / 4; half += VL) {
+    for (size_t j = 0; j < seen; j += DDP_PHILOX_GROUP) {
+        for (size_t half = 0; half < DDP_PHILOX_GROUP / 4; half += VL) {
             const uint64_t counter = (uint64_t)((tile->k0 + j) / 4 + half);
             vi_t           random[4];
 
             philox_lanes(drop->stream, counter | (uint64_t)(tile->r0 + i) << 32, drop->row, random);
             for (size_t word = 0; word < 4; word++) {
-                vstore(keep + j + word * (PHILOX_GROUP / 4) + half,
+                vstore(keep + j + word * (DDP_PHILOX_GROUP / 4) + half,
                        vselect(philox_upper24(random[word]) < threshold, vset1(0.0F), factor));
             }
         }

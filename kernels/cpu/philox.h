@@ -1,40 +1,11 @@
 /**
- * @file Philox 4x32-10 for one counter and for VL counters at once, and how (seed, step, layer) becomes its
- * key. Private.
- *
- * Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (2011).
+ * @file Philox 4x32-10 for VL counters at once. Private.
  */
 #ifndef DDP_PHILOX_H_
 #define DDP_PHILOX_H_
 
 #include "kernels/cpu/vec.h"
-#include "kernels/ops.h"
-
-#define PHILOX_M0     0xd2511f53U
-#define PHILOX_M1     0xcd9e8d57U
-#define PHILOX_W0     0x9e3779b9U
-#define PHILOX_W1     0xbb67ae85U
-#define PHILOX_ROUNDS 10
-
-/* What the numbers are for: the same (seed, step, layer) gives unrelated ones. */
-#define PHILOX_DROPOUT 1U
-#define PHILOX_UNIFORM 2U
-#define PHILOX_NORMAL  3U
-#define PHILOX_WEIGHTS 4U /* dropout of attention */
-
-/* Numbers that one row of counters gives: 16 counters times four words, in the order word, counter. The same
- * for every vector length. */
-#define PHILOX_GROUP ((size_t)64)
-
-/* The key of one (seed, step, layer, use): itself drawn with the seed as the key. */
-static inline uint64_t philox_stream(const ddp_rng_key_t *key, uint32_t use)
-{
-    const uint32_t counter[4] = {(uint32_t)key->step, (uint32_t)(key->step >> 32), key->layer, use};
-    uint32_t       random[4];
-
-    ddp_philox(key->seed, counter, random);
-    return (uint64_t)random[1] << 32 | random[0];
-}
+#include "kernels/philox_internal.h"
 
 /* Low and high 32 bits of x * m, lane by lane. */
 DDP_INLINE void philox_product(vi_t x, uint32_t m, vi_t *low, vi_t *high)
@@ -81,26 +52,20 @@ DDP_INLINE void philox_lanes(uint64_t key, uint64_t first, uint64_t row, vi_t ra
     for (int i = 0; i < VL; i++) {
         c0[i] |= i; /* first is a multiple of VL */
     }
-    for (int round = 0; round < PHILOX_ROUNDS; round++) {
-        philox_product(c0, PHILOX_M0, &low0, &high0);
-        philox_product(c2, PHILOX_M1, &low1, &high1);
+    for (int round = 0; round < DDP_PHILOX_ROUNDS; round++) {
+        philox_product(c0, DDP_PHILOX_M0, &low0, &high0);
+        philox_product(c2, DDP_PHILOX_M1, &low1, &high1);
         c0 = high1 ^ c1 ^ vset1i((int32_t)k0);
         c1 = low1;
         c2 = high0 ^ c3 ^ vset1i((int32_t)k1);
         c3 = low0;
-        k0 += PHILOX_W0;
-        k1 += PHILOX_W1;
+        k0 += DDP_PHILOX_W0;
+        k1 += DDP_PHILOX_W1;
     }
     random[0] = c0;
     random[1] = c1;
     random[2] = c2;
     random[3] = c3;
-}
-
-/* Elements whose upper24() is below this are dropped. */
-DDP_INLINE int32_t philox_threshold(float p)
-{
-    return (int32_t)ceilf(p * 16777216.0F);
 }
 
 /* The upper 24 bits of each lane, 0 .. 2^24 - 1 */

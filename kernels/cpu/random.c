@@ -3,7 +3,7 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/table.h"
 
-#define GROUP PHILOX_GROUP
+#define GROUP DDP_PHILOX_GROUP
 /* Floats between two looks at the clock. */
 #define CHUNK 16384
 
@@ -43,8 +43,8 @@ static void dropout_group(const ddp_dropout_args_t *a, uint64_t key, uint64_t ro
 
 ddp_status_t DDP_ISA_NAME(dropout)(const ddp_dropout_args_t *args)
 {
-    const uint64_t key       = philox_stream(&args->key, PHILOX_DROPOUT);
-    const vi_t     threshold = vset1i(philox_threshold(args->p));
+    const uint64_t key       = ddp_philox_stream(&args->key, DDP_PHILOX_DROPOUT);
+    const vi_t     threshold = vset1i((int32_t)ddp_philox_threshold(args->p));
     const vf_t     factor    = vset1(1.0F / (1.0F - args->p));
     size_t         done      = 0;
 
@@ -64,7 +64,7 @@ ddp_status_t DDP_ISA_NAME(dropout)(const ddp_dropout_args_t *args)
 
 ddp_status_t DDP_ISA_NAME(uniform)(const ddp_uniform_args_t *args)
 {
-    const uint64_t key   = philox_stream(&args->key, PHILOX_UNIFORM);
+    const uint64_t key   = ddp_philox_stream(&args->key, DDP_PHILOX_UNIFORM);
     const float    width = args->high - args->low;
     const float    last  = nextafterf(args->high, args->low);
     uint32_t       random[4];
@@ -144,7 +144,7 @@ DDP_INLINE void normal_pair(vi_t a, vi_t b, vf_t std, vf_t *first, vf_t *second)
 /* The same element from the same word of the same counter, for every vector length. */
 ddp_status_t DDP_ISA_NAME(normal)(const ddp_normal_args_t *args)
 {
-    const uint64_t key = philox_stream(&args->key, PHILOX_NORMAL);
+    const uint64_t key = ddp_philox_stream(&args->key, DDP_PHILOX_NORMAL);
     const vf_t     std = vset1(args->std);
 
     for (size_t i = 0; i < args->count; i += GROUP) {

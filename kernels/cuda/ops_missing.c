@@ -11,16 +11,8 @@
     }
 
 DDP_CUDA_MISSING(bias_grad, ddp_bias_grad_args_t)
-DDP_CUDA_MISSING(act, ddp_act_args_t)
-DDP_CUDA_MISSING(act_backward, ddp_act_backward_args_t)
-DDP_CUDA_MISSING(pool2d, ddp_pool2d_args_t)
-DDP_CUDA_MISSING(pool2d_backward, ddp_pool2d_backward_args_t)
-DDP_CUDA_MISSING(nhwc_to_nchw, ddp_permute_args_t)
 DDP_CUDA_MISSING(cross_entropy, ddp_cross_entropy_args_t)
 DDP_CUDA_MISSING(mse, ddp_mse_args_t)
-DDP_CUDA_MISSING(dropout, ddp_dropout_args_t)
-DDP_CUDA_MISSING(uniform, ddp_uniform_args_t)
-DDP_CUDA_MISSING(normal, ddp_normal_args_t)
 DDP_CUDA_MISSING(embedding, ddp_embedding_args_t)
 DDP_CUDA_MISSING(embedding_backward, ddp_embedding_backward_args_t)
 DDP_CUDA_MISSING(layer_norm, ddp_layer_norm_args_t)
@@ -36,24 +28,6 @@ DDP_CUDA_MISSING(batch_norm, ddp_batch_norm_args_t)
 DDP_CUDA_MISSING(batch_norm_backward, ddp_batch_norm_backward_args_t)
 DDP_CUDA_MISSING(global_avg_pool, ddp_global_avg_pool_args_t)
 DDP_CUDA_MISSING(global_avg_pool_backward, ddp_global_avg_pool_backward_args_t)
-
-ddp_status_t ddp_cuda_axpy(ddp_stream_t *stream, float alpha, const float *x, float *y, size_t count)
-{
-    (void)stream, (void)alpha, (void)x, (void)y, (void)count;
-    return ddp_fail(DDP_ERR_UNSUPPORTED, "cuda: no kernel for axpy");
-}
-
-ddp_status_t ddp_cuda_scale(ddp_stream_t *stream, float alpha, float *y, size_t count)
-{
-    (void)stream, (void)alpha, (void)y, (void)count;
-    return ddp_fail(DDP_ERR_UNSUPPORTED, "cuda: no kernel for scale");
-}
-
-ddp_status_t ddp_cuda_sumsq(ddp_stream_t *stream, const float *x, size_t count, double *sum_p)
-{
-    (void)stream, (void)x, (void)count, (void)sum_p;
-    return ddp_fail(DDP_ERR_UNSUPPORTED, "cuda: no kernel for sumsq");
-}
 
 size_t ddp_cuda_kernel_scratch_bytes(const ddp_device_t *device, size_t vocab)
 {
