@@ -14,8 +14,7 @@ static size_t larger(size_t a, size_t b)
 
 size_t ddp_cuda_conv2d_scratch_bytes(const ddp_device_t *device, const ddp_conv2d_shape_t *shape)
 {
-    /* The device learns plans on the way: that is no change of it for a caller. */
-    const size_t cudnn = device->dry ? 0 : ddp_cudnn_conv2d_scratch_bytes((ddp_device_t *)device, shape);
+    const size_t cudnn = device->dry ? 0 : ddp_cudnn_conv2d_scratch_bytes(device, shape);
 
     return larger(larger(cudnn, ddp_cuda_conv2d_plain_scratch_bytes(shape)), LEAST_SCRATCH);
 }

@@ -10,7 +10,6 @@
         return ddp_fail(DDP_ERR_UNSUPPORTED, "cuda: no kernel for " #op);                                    \
     }
 
-DDP_CUDA_MISSING(bias_grad, ddp_bias_grad_args_t)
 DDP_CUDA_MISSING(cross_entropy, ddp_cross_entropy_args_t)
 DDP_CUDA_MISSING(mse, ddp_mse_args_t)
 DDP_CUDA_MISSING(embedding, ddp_embedding_args_t)
