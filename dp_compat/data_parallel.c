@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "dp_compat/dp_internal.h"
+#include "kernels/cuda.h"
 
 static ddp_status_t check_ids(const ddp_dp_params_t *params)
 {
@@ -58,6 +59,18 @@ out:
     return status;
 }
 
+/* A device for each core, or each GPU. */
+static size_t all_devices(const ddp_dp_t *dp)
+{
+    ddp_cuda_info_t info;
+
+    if (!dp->is_cuda) {
+        return (size_t)(dp->cores > 0 ? dp->cores : 1);
+    }
+    ddp_cuda_probe(&info);
+    return (size_t)(info.devices < DDP_DP_MAX_DEVICES ? info.devices : DDP_DP_MAX_DEVICES);
+}
+
 /* Ids, cores, caps; who the output device is. */
 static ddp_status_t choose_devices(ddp_dp_t *dp)
 {
@@ -65,8 +78,9 @@ static ddp_status_t choose_devices(ddp_dp_t *dp)
     ddp_status_t           status = DDP_OK;
     int                    cores[DDP_DP_MAX_DEVICES];
 
-    dp->cores = ddp_dp_cores(cores, DDP_DP_MAX_DEVICES);
-    dp->n     = params->device_ids != NULL ? params->n_devices : (size_t)(dp->cores > 0 ? dp->cores : 1);
+    dp->cores   = ddp_dp_cores(cores, DDP_DP_MAX_DEVICES);
+    dp->is_cuda = ddp_device_kind(ddp_stream_device(params->reducer.compute)) == DDP_DEVICE_CUDA;
+    dp->n       = params->device_ids != NULL ? params->n_devices : all_devices(dp);
     DDP_REQUIRE(params->device_memory == NULL || params->n_devices == dp->n, DDP_ERR_INVALID_ARG,
                 "device memory is said for %zu devices; there are %zu", params->n_devices, dp->n);
     dp->output   = params->output_device < 0 ? 0 : dp->n;
@@ -82,7 +96,7 @@ static ddp_status_t choose_devices(ddp_dp_t *dp)
         replica->index = k;
         replica->id    = dp->ids[k];
         replica->scale = 1.0F;
-        replica->core  = dp->cores > 1 ? cores[replica->id % dp->cores] : -1;
+        replica->core  = dp->cores > 1 && !dp->is_cuda ? cores[replica->id % dp->cores] : -1;
         snprintf(replica->name, sizeof(replica->name), "device %d", replica->id);
         dp->output = replica->id == params->output_device ? k : dp->output;
     }
@@ -102,7 +116,7 @@ static void warn_of_devices(const ddp_dp_t *dp)
 
     for (size_t k = 0; k < dp->n; k++) {
         memory[k] = (double)ddp_device_memory(dp->replica[k].device).cap;
-        speed[k]  = n_cores > 0 ? ddp_dp_speed("", dp->ids, dp->n, k, cores, n_cores) : 0;
+        speed[k]  = n_cores > 0 && !dp->is_cuda ? ddp_dp_speed("", dp->ids, dp->n, k, cores, n_cores) : 0;
     }
     if (dp->n > dp->params.reducer.micro_batches) {
         ddp_log(DDP_LOG_WARN,
@@ -130,7 +144,8 @@ out:
     return status;
 }
 
-/* The reducer's arenas are memory of device 0, though they come from the communicator. */
+/* The reducer's arenas are memory of device 0, though they come from the communicator; those of a GPU come
+ * from its own allocator, which counts them. */
 static ddp_status_t charge_first(ddp_dp_t *dp)
 {
     ddp_device_t      *device = dp->replica[0].device;
@@ -142,6 +157,11 @@ static ddp_status_t charge_first(ddp_dp_t *dp)
                 "not %zu",
                 dp->replica[0].name, ddp_device_memory(device).cap, dp->caps[0]);
     DDP_TRY(ddp_reducer_plan(&dp->params.reducer, 1, 0, &plan, NULL, 0));
+    if (dp->is_cuda) {
+        dp->charged = plan;
+        return DDP_OK;
+    }
+    dp->is_charged = true;
     DDP_TRY(ddp_device_charge(device, "parameters", plan.parameter_bytes));
     dp->charged.parameter_bytes = plan.parameter_bytes;
     DDP_TRY(ddp_device_charge(device, "moments", plan.moment_bytes));
@@ -181,6 +201,26 @@ out:
     return status;
 }
 
+/* What device 0, being a GPU, can not read where it is: losses' sums, and gradients that are added to others.
+ */
+static ddp_status_t make_places(ddp_dp_t *dp)
+{
+    const ddp_tensor_desc_t *descs  = ddp_params_descs(dp->params.params);
+    ddp_status_t             status = DDP_OK;
+    size_t                   most   = 0;
+
+    for (size_t i = 0; i < dp->n_tensors; i++) {
+        most = descs[i].count > most ? descs[i].count : most;
+    }
+    DDP_TRY(ddp_dp_buffer_need(&dp->replica[0], &dp->leaf_stats, "losses",
+                               dp->params.reducer.micro_batches * sizeof(*dp->stats)));
+    if (dp->n > 1) {
+        DDP_TRY(ddp_dp_buffer_need(&dp->replica[0], &dp->staging, "gradients", most * sizeof(float)));
+    }
+out:
+    return status;
+}
+
 /* Room for every piece of a step: a phase comes at most twice in a round. */
 static ddp_status_t make_tables(ddp_dp_t *dp)
 {
@@ -198,6 +238,9 @@ static ddp_status_t make_tables(ddp_dp_t *dp)
         DDP_REQUIRE(replica->pieces != NULL, DDP_ERR_NO_MEMORY, "no memory for the times of a step");
     }
     DDP_TRY(make_averages(dp));
+    if (dp->is_cuda) {
+        DDP_TRY(make_places(dp));
+    }
 out:
     return status;
 }
@@ -238,6 +281,18 @@ out:
     return status;
 }
 
+/* Parameters and gradients go between device 0 and the others, outputs between the output device and the
+ * others. */
+static void meet(const ddp_dp_t *dp)
+{
+    for (size_t k = 0; k < dp->n; k++) {
+        ddp_device_meet(dp->replica[k].device, dp->replica[0].device);
+        ddp_device_meet(dp->replica[0].device, dp->replica[k].device);
+        ddp_device_meet(dp->replica[k].device, dp->replica[dp->output].device);
+        ddp_device_meet(dp->replica[dp->output].device, dp->replica[k].device);
+    }
+}
+
 ddp_status_t ddp_dp_create(const ddp_dp_params_t *params, ddp_dp_t **dp_p)
 {
     ddp_status_t status = DDP_OK;
@@ -255,6 +310,7 @@ ddp_status_t ddp_dp_create(const ddp_dp_params_t *params, ddp_dp_t **dp_p)
     dp->params.device_memory = NULL;
     DDP_TRY(make_first(dp));
     DDP_TRY(open_all(dp));
+    meet(dp);
     DDP_TRY(ddp_dp_watcher_start(dp));
     warn_of_devices(dp);
     *dp_p = dp;
@@ -329,6 +385,10 @@ void ddp_dp_destroy(ddp_dp_t **dp_p)
     ddp_reducer_destroy(&dp->reducer);
     if (first != NULL) {
         ddp_dp_buffer_free(&dp->replica[0], &dp->averages);
+        ddp_dp_buffer_free(&dp->replica[0], &dp->leaf_stats);
+        ddp_dp_buffer_free(&dp->replica[0], &dp->staging);
+    }
+    if (dp->is_charged) {
         ddp_device_discharge(first, dp->charged.parameter_bytes + dp->charged.moment_bytes +
                                         dp->charged.gradient_bytes);
     }

@@ -111,6 +111,8 @@ struct ddp_dp {
     ddp_reducer_t     *reducer;    /* owned */
     ddp_replica_t     *replica;    /* owned, [n] */
     ddp_reducer_plan_t charged;    /* what of the reducer counts as held by device 0; zeros: nothing */
+    bool               is_charged; /* it came from elsewhere: not from device 0's own allocator */
+    bool               is_cuda;    /* devices are GPUs */
     int                cores;      /* this process may use */
     bool               may_spin;   /* a core for every device */
     ddp_status_t       failed;     /* an earlier step did: nothing works any more */
@@ -120,6 +122,8 @@ struct ddp_dp {
     float            **average;       /* owned, [n_tensors]: sum of device 0's statistics; NULL: is none */
     size_t            *average_parts; /* owned, [n_tensors]: statistics in that sum */
     ddp_dp_buffer_t    averages;      /* what `average` points into */
+    ddp_dp_buffer_t    leaf_stats;    /* is_cuda: `stats` as device 0 reads them */
+    ddp_dp_buffer_t    staging;       /* is_cuda: a gradient of another device that is to be added */
 
     /* evaluation */
     bool evaluates;

@@ -53,10 +53,13 @@ out:
 
 static ddp_status_t make_device(ddp_replica_t *replica)
 {
+    const ddp_device_t *first  = replica->dp->replica[0].device;
     ddp_device_params_t params = DDP_DEVICE_PARAMS_INIT;
     ddp_status_t        status = DDP_OK;
 
-    params.isa          = ddp_device_isa(ddp_stream_device(replica->dp->params.reducer.compute));
+    params.kind         = ddp_device_kind(first);
+    params.ordinal      = replica->id; /* of a GPU */
+    params.isa          = ddp_device_isa(first);
     params.name         = replica->name;
     params.memory_bytes = replica->dp->caps[replica->index];
     DDP_TRY(ddp_device_create(&params, &replica->device));

@@ -1,6 +1,7 @@
 /* A step: rounds of micro-batches on all devices, and the reducer of device 0, to which everything comes. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/convert.h"
@@ -43,8 +44,18 @@ static ddp_status_t submit_scale(const ddp_replica_t *first, float *dst, const f
                                  size_t count)
 {
     scale_args_t args = {dst, src, scale, ddp_block_round(count) / DDP_BLOCK, ddp_device_isa(first->device)};
+    ddp_status_t status = DDP_OK;
 
-    return ddp_stream_submit(first->stream, "mean of a replica", scale_work, &args, sizeof(args));
+    if (first->dp->is_cuda) {
+        if (dst != src) {
+            DDP_TRY(ddp_stream_copy(first->stream, dst, src, count * sizeof(float)));
+        }
+        DDP_TRY(ddp_op_scale(first->stream, scale, dst, count));
+        goto out;
+    }
+    status = ddp_stream_submit(first->stream, "mean of a replica", scale_work, &args, sizeof(args));
+out:
+    return status;
 }
 
 /* Backward of device 0 writes where the reducer wants it. */
@@ -102,33 +113,89 @@ static bool is_finite(const float *x, size_t count)
     return i == count;
 }
 
+/* value = the running average of tensor i after the mean of the sums in `sum`; whole blocks, host memory. */
+static void average(const ddp_dp_t *dp, size_t i, const float *sum, float *value)
+{
+    static const int32_t     push_first[1] = {0};
+    const ddp_tensor_desc_t *desc          = &ddp_params_descs(dp->params.params)[i];
+    const ddp_tree_program_t program       = {push_first, 1, &sum, NULL};
+
+    (void)ddp_tree_average(ddp_device_isa(dp->replica[0].device), &program, value, desc->momentum,
+                           dp->average_parts[i], NULL, ddp_block_round(desc->count) / DDP_BLOCK);
+}
+
+/* The same of a GPU's: they are small, so the host does it. */
+static ddp_status_t average_there(ddp_dp_t *dp, size_t i, bool *is_finite_p)
+{
+    const ddp_replica_t *first  = &dp->replica[0];
+    const size_t         count  = ddp_params_descs(first->params)[i].count;
+    const size_t         room   = ddp_block_round(count);
+    float               *value  = ddp_params_value(first->params, i);
+    float               *host   = calloc(2 * room, sizeof(*host));
+    ddp_status_t         status = DDP_OK;
+
+    DDP_REQUIRE(host != NULL, DDP_ERR_NO_MEMORY, "no memory for a running average");
+    DDP_TRY(ddp_stream_copy(first->stream, host, value, count * sizeof(*host)));
+    DDP_TRY(ddp_stream_copy(first->stream, host + room, dp->average[i], count * sizeof(*host)));
+    DDP_TRY(ddp_stream_synchronize(first->stream, -1));
+    *is_finite_p = is_finite(host + room, count);
+    if (*is_finite_p) {
+        average(dp, i, host + room, host);
+        DDP_TRY(ddp_stream_copy(first->stream, value, host, count * sizeof(*host)));
+        DDP_TRY(ddp_stream_synchronize(first->stream, -1));
+    }
+out:
+    free(host);
+    return status;
+}
+
 /* As the reducer would; where it would skip a step for a statistic that is not finite, that one is left
  * alone. */
 static ddp_status_t update_averages(ddp_dp_t *dp)
 {
-    static const int32_t push_first[1] = {0};
-    ddp_replica_t       *first         = &dp->replica[0];
-    ddp_status_t         status        = DDP_OK;
+    ddp_replica_t *first  = &dp->replica[0];
+    ddp_status_t   status = DDP_OK;
 
     for (size_t i = 0; i < dp->n_tensors; i++) {
-        const ddp_tensor_desc_t *desc    = &ddp_params_descs(first->params)[i];
-        const float             *source  = dp->average[i];
-        ddp_tree_program_t       program = {push_first, 1, &source, NULL};
+        const ddp_tensor_desc_t *desc   = &ddp_params_descs(first->params)[i];
+        bool                     is_sum = false; /* a number */
 
-        if (source == NULL || dp->average_parts[i] == 0) {
+        if (dp->average[i] == NULL || dp->average_parts[i] == 0) {
             continue;
         }
-        if (is_finite(source, desc->count)) {
-            (void)ddp_tree_average(ddp_device_isa(first->device), &program,
-                                   ddp_params_value(first->params, i), desc->momentum, dp->average_parts[i],
-                                   NULL, ddp_block_round(desc->count) / DDP_BLOCK);
+        if (dp->is_cuda) {
+            DDP_TRY(average_there(dp, i, &is_sum));
         } else {
+            is_sum = is_finite(dp->average[i], desc->count);
+            if (is_sum) {
+                average(dp, i, dp->average[i], ddp_params_value(first->params, i));
+            }
+        }
+        if (!is_sum) {
             DDP_REQUIRE(dp->params.reducer.nonfinite == DDP_NONFINITE_SKIP, DDP_ERR_NOT_FINITE,
                         "running average '%s' is not finite at step %llu; lower optimizer.lr, set "
                         "optimizer.clip_norm, or train.nonfinite skip",
                         desc->name, (unsigned long long)dp->step + 1);
         }
     }
+out:
+    return status;
+}
+
+/* Sums of the loss of the replica's micro-batch, for the reducer: in memory of device 0. */
+static ddp_status_t give_stats(ddp_dp_t *dp, const ddp_replica_t *replica)
+{
+    const size_t            v      = replica->micro.micro_batch;
+    const ddp_loss_stats_t *stats  = &dp->stats[v];
+    ddp_status_t            status = DDP_OK;
+
+    if (dp->is_cuda) {
+        ddp_loss_stats_t *there = (ddp_loss_stats_t *)dp->leaf_stats.memory + v;
+
+        DDP_TRY(ddp_stream_copy(dp->replica[0].stream, there, stats, sizeof(*stats)));
+        stats = there;
+    }
+    DDP_TRY(ddp_reducer_forward_done(dp->reducer, stats, replica->used));
 out:
     return status;
 }
@@ -156,7 +223,7 @@ static ddp_status_t first_backward_job(ddp_replica_t *first)
     ddp_status_t status = DDP_OK;
 
     ddp_tape_set_ready(first->tape, on_ready, dp);
-    DDP_TRY(ddp_reducer_forward_done(dp->reducer, &dp->stats[first->micro.micro_batch], first->used));
+    DDP_TRY(give_stats(dp, first));
     DDP_TRY(ddp_dp_backward_job(first));
     DDP_TRY(ddp_reducer_micro_end(dp->reducer));
 out:
@@ -173,7 +240,10 @@ static ddp_status_t collect(ddp_dp_t *dp, const ddp_replica_t *replica, size_t t
     float                   *to     = grads + desc->offset;
     ddp_status_t             status = DDP_OK;
 
-    if (accumulate) {
+    if (accumulate && dp->is_cuda) {
+        DDP_TRY(ddp_stream_copy(first->stream, dp->staging.memory, from, desc->count * sizeof(float)));
+        DDP_TRY(ddp_op_axpy(first->stream, 1.0F, dp->staging.memory, to, desc->count));
+    } else if (accumulate) {
         DDP_TRY(ddp_op_axpy(first->stream, 1.0F, from, to, desc->count));
     } else if (replica->scale != 1.0F) {
         DDP_TRY(submit_scale(first, to, from, replica->scale, desc->count));
@@ -195,7 +265,7 @@ static ddp_status_t reduce(ddp_dp_t *dp, ddp_replica_t *replica)
 
     forget_averages(dp, replica->used);
     DDP_TRY(ddp_reducer_micro_begin(dp->reducer, replica->micro.micro_batch, &grads, &accumulate));
-    DDP_TRY(ddp_reducer_forward_done(dp->reducer, &dp->stats[replica->micro.micro_batch], replica->used));
+    DDP_TRY(give_stats(dp, replica));
     for (size_t i = dp->n_tensors; i-- > 0;) { /* in the order in which backward has them ready */
         if (replica->used[i] != 0) {
             DDP_TRY(collect(dp, replica, i, grads, accumulate));
@@ -327,6 +397,10 @@ static ddp_status_t run_step(ddp_dp_t *dp, const ddp_step_t *step, ddp_step_resu
     ddp_step_result_t result;
     int64_t           start;
 
+    if (dp->is_cuda) { /* other devices copy the parameters: their streams do not wait for updates by
+                          themselves */
+        DDP_TRY(ddp_reducer_finish(dp->reducer));
+    }
     DDP_TRY(ddp_reducer_step_begin(dp->reducer, step));
     memset(dp->average_parts, 0, dp->n_tensors * sizeof(*dp->average_parts));
     for (dp->round = 0; dp->round * dp->n < V; dp->round++) {

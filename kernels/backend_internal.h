@@ -72,6 +72,8 @@ typedef struct ddp_backend {
     void (*release)(ddp_device_t *device, void *memory);
     ddp_allocator_t (*host_allocator)(ddp_device_t *device);
     void (*progress)(ddp_device_t *device);
+    /** See ddp_device_meet(). NULL: nothing to do. */
+    void (*meet)(const ddp_device_t *device, const ddp_device_t *other);
     /** Before each operation: DDP_OK, or why it cannot run; NULL: nothing to do. */
     ddp_status_t (*enter)(const ddp_stream_t *stream);
 

@@ -89,6 +89,13 @@ bool ddp_device_is_dry(const ddp_device_t *device)
     return device->dry;
 }
 
+void ddp_device_meet(const ddp_device_t *device, const ddp_device_t *other)
+{
+    if (device != other && device->backend == other->backend && device->backend->meet != NULL) {
+        device->backend->meet(device, other);
+    }
+}
+
 void ddp_device_set_idle(ddp_device_t *device, ddp_idle_fn_t *idle, void *ctx)
 {
     device->idle     = idle;

@@ -97,6 +97,9 @@ DDP_API const ddp_allocator_t *ddp_device_allocator(ddp_device_t *device);
 /** Host memory that copies of this device run to and from without a copy in between: page-locked on cuda, any
  * on cpu. Not counted as the device's. Taken and given back outside of steps only. */
 DDP_API const ddp_allocator_t *ddp_device_host_allocator(ddp_device_t *device);
+/** Copies between `device` and `other`, which may belong to another thread, go directly from now on, where
+ * the machine can do that (NVLink, PCIe); else CUDA takes them through the host by itself. */
+DDP_API void ddp_device_meet(const ddp_device_t *device, const ddp_device_t *other);
 
 /** Bytes that a device holds: what its allocator gave (to tapes and kernels too) and what was charged. */
 typedef struct ddp_device_memory {

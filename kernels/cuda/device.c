@@ -168,6 +168,20 @@ static void cuda_progress(ddp_device_t *device)
     (void)device;
 }
 
+/* What fails costs speed only. */
+static void cuda_meet(const ddp_device_t *device, const ddp_device_t *other)
+{
+    int can = 0;
+
+    if (device->dry || other->dry || device->ordinal == other->ordinal || ddp_cuda_enter(device) != DDP_OK) {
+        return;
+    }
+    if (cudaDeviceCanAccessPeer(&can, device->ordinal, other->ordinal) == cudaSuccess && can != 0) {
+        (void)cudaDeviceEnablePeerAccess(other->ordinal, 0);
+    }
+    (void)cudaGetLastError(); /* such as: was enabled before */
+}
+
 ddp_status_t ddp_cuda_backend(const ddp_backend_t **backend_p)
 {
     static const ddp_backend_t backend = {
@@ -180,6 +194,7 @@ ddp_status_t ddp_cuda_backend(const ddp_backend_t **backend_p)
         .release            = ddp_cuda_release,
         .host_allocator     = ddp_cuda_host_allocator,
         .progress           = cuda_progress,
+        .meet               = cuda_meet,
         .enter              = enter_stream,
         .stream_open        = ddp_cuda_stream_open,
         .stream_close       = ddp_cuda_stream_close,
