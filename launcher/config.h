@@ -26,19 +26,13 @@
 #define DDP_CONFIG_DATA_TOKENS 6
 #define DDP_CONFIG_DATA_TEXT   7
 /** Not chosen yet (ddp_config_resolve() does); the last of each enum. */
-#define DDP_CONFIG_DATA_AUTO      8
-#define DDP_CONFIG_FORMAT_AUTO    4 /* behind ddp_tokens_format_t, whose text is data.kind text */
-#define DDP_CONFIG_REDUCTION_AUTO 2
-#define DDP_CONFIG_DEVICE_AUTO    2 /* behind ddp_device_kind_t */
+#define DDP_CONFIG_DATA_AUTO   8
+#define DDP_CONFIG_FORMAT_AUTO 4 /* behind ddp_tokens_format_t, whose text is data.kind text */
+#define DDP_CONFIG_DEVICE_AUTO 2 /* behind ddp_device_kind_t */
 
 typedef enum ddp_decay { DDP_DECAY_ALL = 0, DDP_DECAY_MATRICES = 1, DDP_DECAY_AUTO = 2 } ddp_decay_t;
 /** DDP: a rank for each device; DP: one process, a thread for each device (dp_compat/data_parallel.h). */
 typedef enum ddp_mode { DDP_MODE_DDP = 0, DDP_MODE_DP = 1 } ddp_mode_t;
-typedef enum ddp_backend_choice {
-    DDP_BACKEND_CHOICE_HOST = 0,
-    DDP_BACKEND_CHOICE_NCCL = 1,
-    DDP_BACKEND_CHOICE_AUTO = 2
-} ddp_backend_choice_t;
 typedef enum ddp_recompute { DDP_RECOMPUTE_NONE = 0, DDP_RECOMPUTE_BLOCKS = 1 } ddp_recompute_t;
 
 typedef struct ddp_config {
@@ -94,10 +88,11 @@ typedef struct ddp_config {
     struct {
         int      device; /* ddp_device_kind_t or DDP_CONFIG_DEVICE_AUTO */
         bool     share_gpu;
-        int      backend; /* ddp_backend_choice_t */
+        int      backend; /* ddp_reducer_backend_t */
+        uint64_t max_ctas;
         double   bucket_cap_mb, tail_bucket_kb;
-        int      wire;      /* ddp_precision_t: float32 or bf16 */
-        int      reduction; /* ddp_reduction_t or DDP_CONFIG_REDUCTION_AUTO */
+        int      wire;      /* ddp_wire_type_t */
+        int      reduction; /* ddp_reduction_t */
         int      average;   /* ddp_average_t */
         double   timeout_s;
         uint64_t checksum_every;
@@ -148,8 +143,8 @@ ddp_status_t ddp_config_load_text(ddp_config_t *config, const char *name, const 
 
 /**
  * Choose what was left to the program, and refuse what does not go together; depends on the configuration and
- * the data found, never on the ranks. Looks at the first token file, if there is one. ddp.device was chosen
- * by ddp_gpus_choose(); what is still auto becomes cpu.
+ * the data found, never on the ranks. Looks at the first token file, if there is one. ddp.device and
+ * ddp.backend were chosen by ddp_gpus_choose(); of what is still auto nothing is on a GPU.
  * @param [in] fashion_mnist_found  data.kind auto takes Fashion-MNIST, else shapes
  * @return DDP_ERR_CONFIG, or that of ddp_tokens_detect()
  */

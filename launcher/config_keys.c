@@ -160,16 +160,18 @@ const ddp_key_t ddp_keys[] = {
     {"ddp", "share_gpu", KEY_BOOL, AT(ddp.share_gpu), "false", 0, 0, false, false, NULL, "",
      "ddp.device=cuda", "several ranks may have the same GPU, to try things out"},
     CHOICE(
-        ddp, backend, "auto", "host|nccl|auto", NULL,
-        "what sums gradients: host (shared memory, and MPI between machines), or nccl (between GPUs). auto: "
-        "nccl with cuda, else host"),
+        ddp, backend, "auto", "auto|host|nccl", NULL,
+        "what sums gradients: host (shared memory, and MPI between machines), or nccl (the GPUs themselves). "
+        "auto: nccl with ddp.device cuda where it can be loaded, else host"),
+    AUTO(ddp, max_ctas, 32, "", "ddp.backend=nccl",
+         "multiprocessors that NCCL may take from the kernels; auto: its own choice"),
     REAL(ddp, bucket_cap_mb, "25", 0, 1 << 20, "MiB", NULL,
          "a bucket of gradients closes before it passes this; 0: one tensor each"),
     REAL(ddp, tail_bucket_kb, "1024", 0, 1 << 30, "KiB", NULL,
          "cap of the bucket that is ready last; 0: as others"),
     CHOICE(ddp, reduction, "auto", "exact|fast|auto", NULL,
            "exact: the same bits on any number of ranks; fast: sums in place, or in NCCL's order. auto: fast "
-           "with ddp.device cuda, else exact"),
+           "with ddp.backend nccl, else exact"),
     CHOICE(ddp, wire, "float32", "float32|bf16", "ddp.backend=nccl",
            "gradients as they go between ranks; bf16: half the bytes, rounded"),
     CHOICE(ddp, average, "samples", "samples|ranks", NULL,

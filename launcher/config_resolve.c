@@ -128,14 +128,20 @@ static ddp_status_t choose_backend(ddp_config_t *config)
         config->ddp.device = DDP_DEVICE_CPU;
     }
     is_cuda = config->ddp.device == (int)DDP_DEVICE_CUDA;
-    DDP_REQUIRE(is_cuda || config->ddp.backend != (int)DDP_BACKEND_CHOICE_NCCL, DDP_ERR_CONFIG,
+    DDP_REQUIRE(is_cuda || config->ddp.backend != (int)DDP_REDUCER_NCCL, DDP_ERR_CONFIG,
                 "ddp.backend nccl sums between GPUs, but ddp.device is cpu: --set ddp.backend=host");
-    if (config->ddp.backend == (int)DDP_BACKEND_CHOICE_AUTO) {
-        config->ddp.backend = is_cuda ? DDP_BACKEND_CHOICE_NCCL : DDP_BACKEND_CHOICE_HOST;
+    if (config->ddp.backend == (int)DDP_REDUCER_AUTO) {
+        config->ddp.backend = DDP_REDUCER_HOST;
     }
-    if (config->ddp.reduction == DDP_CONFIG_REDUCTION_AUTO) {
-        config->ddp.reduction = is_cuda ? DDP_REDUCTION_FAST : DDP_REDUCTION_EXACT;
+    if (config->ddp.reduction == (int)DDP_REDUCTION_AUTO) {
+        config->ddp.reduction =
+            config->ddp.backend == (int)DDP_REDUCER_NCCL ? DDP_REDUCTION_FAST : DDP_REDUCTION_EXACT;
     }
+    DDP_REQUIRE(config->ddp.backend != (int)DDP_REDUCER_NCCL || config->ddp.wire == (int)DDP_WIRE_FLOAT32 ||
+                    config->ddp.reduction == (int)DDP_REDUCTION_FAST,
+                DDP_ERR_CONFIG,
+                "ddp.wire bf16 rounds at every hop, but ddp.reduction is exact: --set "
+                "ddp.wire=float32, or ddp.reduction=fast");
 out:
     return status;
 }

@@ -51,8 +51,8 @@ bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size
 
 bool ddp_config_is_place(size_t i)
 {
-    static const char *const places[] = {"train.mode", "ddp.device", "ddp.share_gpu", "ddp.backend",
-                                         "optimizer.shard"};
+    static const char *const places[] = {"train.mode",  "ddp.device",   "ddp.share_gpu",
+                                         "ddp.backend", "ddp.max_ctas", "optimizer.shard"};
     const ddp_key_t         *key      = &ddp_keys[i];
     char                     name[64];
 

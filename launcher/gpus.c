@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "ddp/nccl.h"
 #include "launcher/cores.h"
 #include "launcher/run.h"
 
@@ -11,7 +13,9 @@
 typedef struct sight {
     int32_t device; /* ddp.device */
     int32_t visible;
+    int32_t has_nccl;
     char    reason[DDP_CUDA_TEXT_SIZE];
+    char    no_nccl[DDP_CUDA_TEXT_SIZE];
 } sight_t;
 
 /* A rank that sees one, or none. */
@@ -48,28 +52,60 @@ out:
     return status;
 }
 
+/* ddp.backend auto, with GPUs. */
+static void choose_backend(ddp_run_t *run, const sight_t *all)
+{
+    int without = -1;
+
+    for (int r = ddp_comm_size(run->comm) - 1; r >= 0; r--) {
+        without = all[r].has_nccl == 0 ? r : without;
+    }
+    if (run->config.ddp.backend != (int)DDP_REDUCER_AUTO || run->config.ddp.device != (int)DDP_DEVICE_CUDA) {
+        return;
+    }
+    run->config.ddp.backend = without < 0 ? DDP_REDUCER_NCCL : DDP_REDUCER_HOST;
+    if (without >= 0 && ddp_comm_rank(run->comm) == 0) {
+        ddp_log(DDP_LOG_WARN, "nccl: %s on rank %d (%s): gradients go through host memory (ddp.backend host)",
+                all[without].no_nccl, without, ddp_comm_host(run->comm, without));
+    }
+}
+
+static void look(const ddp_run_t *run, sight_t *mine)
+{
+    ddp_cuda_info_t info;
+    ddp_nccl_info_t nccl;
+
+    *mine = (sight_t){.device = run->config.ddp.device};
+    if (run->config.ddp.device != (int)DDP_DEVICE_CPU) {
+        ddp_cuda_probe(&info);
+        mine->visible = info.devices;
+        memcpy(mine->reason, info.reason, sizeof(mine->reason));
+    }
+    if (mine->visible > 0) {
+        ddp_nccl_probe(&nccl);
+        mine->has_nccl = nccl.is_there ? 1 : 0;
+        (void)snprintf(mine->no_nccl, sizeof(mine->no_nccl), "%s", nccl.reason);
+    }
+}
+
 ddp_status_t ddp_gpus_choose(ddp_run_t *run)
 {
-    ddp_status_t    status = DDP_OK;
-    const int       size   = ddp_comm_size(run->comm);
-    sight_t         mine   = {.device = run->config.ddp.device};
-    sight_t        *all    = calloc((size_t)size, sizeof(*all));
-    ddp_cuda_info_t info;
+    ddp_status_t status = DDP_OK;
+    const int    size   = ddp_comm_size(run->comm);
+    sight_t      mine;
+    sight_t     *all = calloc((size_t)size, sizeof(*all));
 
     status = all != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for %d ranks", size);
     DDP_TRY(ddp_comm_agree(run->comm, status));
-    if (run->config.ddp.device != (int)DDP_DEVICE_CPU) {
-        ddp_cuda_probe(&info);
-        mine.visible = info.devices;
-        memcpy(mine.reason, info.reason, sizeof(mine.reason));
-    }
+    look(run, &mine);
     DDP_TRY(ddp_comm_allgather(run->comm, &mine, sizeof(mine), all));
     for (int r = 0; r < size; r++) {
         if (all[r].device != mine.device) {
             goto out; /* the comparison of the configurations, which comes next, names it */
         }
     }
-    status = decide(run, all);
+    DDP_TRY(decide(run, all));
+    choose_backend(run, all);
 out:
     free(all);
     return status;

@@ -16,7 +16,8 @@ typedef struct ddp_gpu {
 } ddp_gpu_t;
 
 /**
- * ddp.device auto becomes cuda where every rank sees a GPU, and cpu where none does. Collective.
+ * ddp.device auto becomes cuda where every rank sees a GPU, and cpu where none does; ddp.backend auto, with
+ * cuda, nccl where every rank can load it, else host, which rank 0 says. Collective.
  * @return DDP_ERR_CONFIG: some see one and others do not, or cuda was asked for and is not there; the line
  * says why
  */

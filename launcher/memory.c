@@ -369,7 +369,7 @@ static void print_table(const ddp_run_t *run)
     printf("\n# memory of one machine with %zu rank%s, MiB, without the program and MPI itself\n", local,
            local > 1 ? "s" : "");
     printf("%-44s %10s %10s\n", "", "a rank", "machine");
-    if (run->gpus == NULL || run->config.ddp.backend == (int)DDP_BACKEND_CHOICE_HOST) {
+    if (run->gpus == NULL || run->config.ddp.backend == (int)DDP_REDUCER_HOST) {
         print_shared(memory);
     }
     print_line("flags and losses, shared", 0, memory->tables);

@@ -8,7 +8,7 @@
 
 static bool is_nccl(const ddp_run_t *run)
 {
-    return run->config.ddp.backend == (int)DDP_BACKEND_CHOICE_NCCL;
+    return run->config.ddp.backend == (int)DDP_REDUCER_NCCL;
 }
 
 /* Moments of this rank. */

@@ -24,9 +24,9 @@ devices()
     holds out '^rank 0: GPU 0, cusim, 0000:01:00.0'
     holds out '^rank 1: GPU 1, cusim, 0000:02:00.0'
     holds out "^# memory of rank 0's GPU"
-    holds out '  reduction: fast'
+    holds out '  device: cuda'
     ranks 2 0 $mlp --dry-run --set ddp.device=cpu
-    holds out '  reduction: exact'
+    holds out '  device: cpu'
     ranks 3 2 $mlp --dry-run
     says 'ranks 0 and 2'
     says 'would share GPU 0000:01:00.0'

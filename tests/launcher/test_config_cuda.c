@@ -24,7 +24,7 @@ START_TEST(without_a_gpu_ranks_are_cores_and_the_sum_is_exact)
 
     ddp_assert_ok(RESOLVE(&config, "ddp.device=auto"));
     ck_assert_int_eq(config.ddp.device, DDP_DEVICE_CPU);
-    ck_assert_int_eq(config.ddp.backend, DDP_BACKEND_CHOICE_HOST);
+    ck_assert_int_eq(config.ddp.backend, DDP_REDUCER_HOST);
     ck_assert_int_eq(config.ddp.reduction, DDP_REDUCTION_EXACT);
 }
 END_TEST
@@ -33,12 +33,15 @@ START_TEST(with_gpus_nccl_sums_in_its_own_order_unless_told_otherwise)
 {
     ddp_config_t config;
 
-    ddp_assert_ok(RESOLVE(&config, "ddp.device=cuda"));
-    ck_assert_int_eq(config.ddp.backend, DDP_BACKEND_CHOICE_NCCL);
+    ddp_assert_ok(RESOLVE(&config, "ddp.device=cuda", "ddp.backend=nccl"));
     ck_assert_int_eq(config.ddp.reduction, DDP_REDUCTION_FAST);
-    ddp_assert_ok(RESOLVE(&config, "ddp.device=cuda", "ddp.reduction=exact", "ddp.backend=host"));
-    ck_assert_int_eq(config.ddp.backend, DDP_BACKEND_CHOICE_HOST);
+    ddp_assert_ok(RESOLVE(&config, "ddp.device=cuda", "ddp.backend=nccl", "ddp.reduction=exact"));
     ck_assert_int_eq(config.ddp.reduction, DDP_REDUCTION_EXACT);
+    ddp_assert_ok(RESOLVE(&config, "ddp.device=cuda", "ddp.backend=host"));
+    ck_assert_int_eq(config.ddp.reduction, DDP_REDUCTION_EXACT);
+    ddp_assert_fails(
+        RESOLVE(&config, "ddp.device=cuda", "ddp.backend=nccl", "ddp.reduction=exact", "ddp.wire=bf16"),
+        DDP_ERR_CONFIG, "ddp.wire bf16 rounds at every hop, but ddp.reduction is exact");
 }
 END_TEST
 
@@ -83,7 +86,8 @@ START_TEST(keys_of_nccl_and_of_gpus_have_no_effect_elsewhere)
                            "has host");
     ck_assert(ddp_config_no_effect(&config, ddp_config_find("ddp", "wire"), line, sizeof(line)));
     ck_assert(ddp_config_no_effect(&config, ddp_config_find("ddp", "share_gpu"), line, sizeof(line)));
-    ddp_assert_ok(RESOLVE(&config, "optimizer.shard=true", "ddp.wire=bf16", "ddp.device=cuda"));
+    ddp_assert_ok(
+        RESOLVE(&config, "optimizer.shard=true", "ddp.wire=bf16", "ddp.device=cuda", "ddp.backend=nccl"));
     ck_assert(!ddp_config_no_effect(&config, ddp_config_find("optimizer", "shard"), line, sizeof(line)));
     ck_assert(!ddp_config_no_effect(&config, ddp_config_find("ddp", "wire"), line, sizeof(line)));
 }
@@ -113,7 +117,7 @@ START_TEST(a_file_is_refused_at_the_line_of_the_key)
         const char *text, *place, *line;
     } bad[] = {
         {"ddp:\n  device: gpu\n", ":2:11: ", "ddp.device is 'gpu': allowed are cpu, cuda, auto"},
-        {"ddp: {backend: mpi}\n", ":1:16: ", "ddp.backend is 'mpi': allowed are host, nccl, auto"},
+        {"ddp: {backend: mpi}\n", ":1:16: ", "ddp.backend is 'mpi': allowed are auto, host, nccl"},
         {"ddp: {wire: fp8}\n", ":1:13: ", "ddp.wire is 'fp8': allowed are float32, bf16"},
         {"optimizer: {shard: 2}\n", ":1:20: ", "optimizer.shard is '2'"},
         {"train:\n  precision: fp32\n", ":2:14: ", "train.precision is 'fp32': allowed are float32, bf16"},
