@@ -50,10 +50,11 @@ void support_close(support_t *s)
 void *support_upload(support_t *s, const void *host, size_t bytes)
 {
     const ddp_allocator_t *allocator = ddp_device_allocator(s->cuda);
-    support_buffer_t      *buffer    = &s->buffers[s->n_buffers++];
+    support_buffer_t      *buffer    = &s->buffers[s->n_buffers];
     unsigned char         *image     = malloc(bytes + SUPPORT_GUARD);
 
-    ck_assert(s->n_buffers <= SUPPORT_BUFFERS && image != NULL);
+    ck_assert(s->n_buffers < SUPPORT_BUFFERS && image != NULL);
+    s->n_buffers++;
     memset(image, UNTOUCHED, bytes + SUPPORT_GUARD);
     if (host != NULL) {
         memcpy(image, host, bytes);

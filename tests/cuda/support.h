@@ -7,7 +7,7 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 
-#define SUPPORT_BUFFERS 32
+#define SUPPORT_BUFFERS 64
 /** Bytes behind each buffer of the CUDA device that nothing may write to. */
 #define SUPPORT_GUARD 64
 

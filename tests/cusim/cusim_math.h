@@ -27,6 +27,9 @@
 #define __fsub_rn    cusim_subtract
 #define __fmul_rn    cusim_multiply
 #define __frcp_rn(x) cusim_divide(1.0F, x)
+#define __dmul_rn    cusim_multiply
+#define __dadd_rn    cusim_add
+#define __dsub_rn    cusim_subtract
 
 /* Not contracted to a fused operation: that is what the names with _rn are for. */
 #pragma GCC         push_options
@@ -47,6 +50,21 @@ static inline float cusim_subtract(float a, float b)
 }
 
 static inline float cusim_multiply(float a, float b)
+{
+    return a * b;
+}
+
+static inline double cusim_add(double a, double b)
+{
+    return a + b;
+}
+
+static inline double cusim_subtract(double a, double b)
+{
+    return a - b;
+}
+
+static inline double cusim_multiply(double a, double b)
 {
     return a * b;
 }
