@@ -248,7 +248,16 @@ float *ddp_reducer_values(ddp_reducer_t *reducer)
 
 float *ddp_reducer_slot(ddp_reducer_t *reducer, size_t slot)
 {
-    return slot < ddp_optim_slots(&reducer->params.optim) ? reducer->slots[slot] : NULL;
+    size_t whole = reducer->total;
+
+    if (slot >= ddp_optim_slots(&reducer->params.optim)) {
+        return NULL;
+    }
+    if (ddp_reducer_holder(reducer, (int)slot, 0, &whole) != DDP_REDUCER_EVERYBODY ||
+        whole < reducer->total) {
+        return NULL;
+    }
+    return reducer->slots[slot];
 }
 
 uint64_t ddp_reducer_tensor_steps(const ddp_reducer_t *reducer, size_t i)
@@ -268,7 +277,7 @@ ddp_status_t ddp_reducer_restore(ddp_reducer_t *r, uint64_t step, const uint64_t
     DDP_REQUIRE(r->step == 0, DDP_ERR_STATE, "a checkpoint is restored before the first step");
     memcpy(r->steps, steps, r->params.n_tensors * sizeof(*steps));
     r->step = step;
-    r->path->restore(r);
+    DDP_TRY(r->path->restore(r));
     DDP_TRY(ddp_reducer_publish(r));
 out:
     return status;

@@ -267,9 +267,9 @@ typedef struct ddp_bucket_times {
     int64_t done_ns;     /* its slice was summed over all machines, and updated unless clip_norm or nonfinite
                             skip make updates wait for all buckets */
 } ddp_bucket_times_t;
-/** Local; after step_end. @return the number of buckets; at most `capacity` are written */
-DDP_API size_t ddp_reducer_bucket_times(const ddp_reducer_t *reducer, ddp_bucket_times_t *times,
-                                        size_t capacity);
+/** Local; after step_end. With NCCL waits for the end of the step. @return the number of buckets; at most
+ * `capacity` are written */
+DDP_API size_t ddp_reducer_bucket_times(ddp_reducer_t *reducer, ddp_bucket_times_t *times, size_t capacity);
 
 /**
  * Bytes that this rank takes from each rank in a step with as many micro-batches as the last one: from the

@@ -145,7 +145,7 @@ static ddp_status_t host_publish(ddp_reducer_t *r)
 }
 
 /* The flags of this rank say that all up to this step is done. */
-static void host_restore(ddp_reducer_t *r)
+static ddp_status_t host_restore(ddp_reducer_t *r)
 {
     ddp_host_path_t *host = &r->host;
 
@@ -159,6 +159,7 @@ static void host_restore(ddp_reducer_t *r)
     if (r->local_rank == 0) {
         ddp_comm_flag_set(r->comm, host->sums_flag, r->step);
     }
+    return DDP_OK;
 }
 
 static ddp_status_t host_finish(ddp_reducer_t *r)

@@ -191,7 +191,10 @@ struct ddp_reducer {
     int         slowest_rank;
     int64_t     spread_ns;
 
-    ddp_host_path_t host; /* all zero with another path */
+    uint64_t wire_overflows;
+
+    ddp_host_path_t       host; /* all zero with another path */
+    struct ddp_nccl_path *nccl; /* owned; NULL with another path */
 };
 
 /** Are all sums known before the first update? */
@@ -234,6 +237,8 @@ void ddp_reducer_bucket_total(ddp_reducer_t *r, const ddp_bucket_t *bucket);
 void ddp_reducer_norm(ddp_reducer_t *r);
 /** What is not finite, known before any update: "loss", a tensor's name, or NULL. */
 const char *ddp_reducer_not_finite(const ddp_reducer_t *r);
+/** DDP_ERR_NOT_FINITE that names a tensor and a step. */
+ddp_status_t ddp_reducer_fail_tensor(const ddp_reducer_t *r, size_t tensor, uint64_t step);
 /** DDP_ERR_NOT_FINITE for that, unless such steps are skipped. */
 ddp_status_t ddp_reducer_check_sums(const ddp_reducer_t *r);
 /** DDP_ERR_NOT_FINITE: the updates of the last step met a sum that is not. All ranks of the machine are done.

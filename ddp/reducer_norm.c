@@ -54,7 +54,7 @@ void ddp_reducer_norm(ddp_reducer_t *r)
     }
 }
 
-static ddp_status_t fail_tensor(const ddp_reducer_t *r, size_t tensor)
+ddp_status_t ddp_reducer_fail_tensor(const ddp_reducer_t *r, size_t tensor, uint64_t step)
 {
     const bool is_average = r->tensors[tensor].role == DDP_TENSOR_AVERAGE;
 
@@ -62,7 +62,7 @@ static ddp_status_t fail_tensor(const ddp_reducer_t *r, size_t tensor)
                     "%s '%s' is not finite at step %llu; lower optimizer.lr, set optimizer.clip_norm, or "
                     "train.nonfinite skip",
                     is_average ? "running average" : "gradient of", r->tensors[tensor].name,
-                    (unsigned long long)r->step);
+                    (unsigned long long)step);
 }
 
 /* The first micro-batch to blame. */
@@ -92,7 +92,7 @@ ddp_status_t ddp_reducer_check_sums(const ddp_reducer_t *r)
     if (r->params.nonfinite == DDP_NONFINITE_SKIP || ddp_reducer_not_finite(r) == NULL) {
         return DDP_OK;
     }
-    return r->sums.finite ? fail_tensor(r, r->sums.broken) : fail_loss(r);
+    return r->sums.finite ? ddp_reducer_fail_tensor(r, r->sums.broken, r->step) : fail_loss(r);
 }
 
 ddp_status_t ddp_reducer_check_updates(const ddp_reducer_t *r)
@@ -102,7 +102,7 @@ ddp_status_t ddp_reducer_check_updates(const ddp_reducer_t *r)
     for (int local = 0; local < r->local_size && r->step > 0; local++) {
         broken = r->host.broken_of[local] < broken ? r->host.broken_of[local] : broken;
     }
-    return broken == DDP_NO_TENSOR ? DDP_OK : fail_tensor(r, broken);
+    return broken == DDP_NO_TENSOR ? DDP_OK : ddp_reducer_fail_tensor(r, broken, r->step);
 }
 
 ddp_status_t ddp_reducer_host_norm(ddp_reducer_t *r, double *norm_p)

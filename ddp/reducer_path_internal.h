@@ -33,7 +33,7 @@ struct ddp_reducer_path {
     /** Collective: what the writers (ddp_reducer_is_writer()) wrote to the arenas is everybody's. */
     ddp_status_t (*publish)(ddp_reducer_t *r);
     /** r->step and r->steps were set from a checkpoint; publish follows. */
-    void (*restore)(ddp_reducer_t *r);
+    ddp_status_t (*restore)(ddp_reducer_t *r);
 
     /** The last step's updates come before what the compute stream gets next, or are waited for; its errors
      * are told. Sets `present`: the micro-batches of this step that have samples. */
@@ -52,6 +52,9 @@ struct ddp_reducer_path {
     ddp_status_t (*wait)(ddp_reducer_t *r);
     /** Between steps: until all parameters of this rank are written. DDP_ERR_NOT_FINITE: updates met it. */
     ddp_status_t (*finish)(ddp_reducer_t *r);
+
+    /** The times of the last step into the reducer, if they are not there yet. NULL: they are. */
+    ddp_status_t (*times)(ddp_reducer_t *r);
 
     /** Values and slots are memory of the compute stream's device, of each rank its own; else one host memory
      * for the machine. */
