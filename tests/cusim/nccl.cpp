@@ -25,8 +25,41 @@ typedef struct progress {
     bool         is_posted;
 } progress_t;
 
-static thread_local int                                 group_depth;
-static thread_local std::vector<std::function<void()>> *group_calls;
+/* What is called between ncclGroupStart() and ncclGroupEnd(). */
+typedef struct group {
+    ncclComm                          *comm;
+    cudaStream_t                       stream; /* of the messages */
+    std::vector<std::function<void()>> calls;
+    std::vector<cusim_message_t>       messages;
+} group_t;
+
+static thread_local int      group_depth;
+static thread_local group_t *group;
+
+/* To the streams now, or when the host has asked often enough. */
+static ncclResult_t start(ncclComm *comm, std::vector<std::function<void()>> &&calls)
+{
+    if (!comm->blocks && ++comm->submissions % 3 == 0) {
+        comm->pending = std::move(calls);
+        comm->polls   = 2;
+        return ncclInProgress;
+    }
+    for (const std::function<void()> &call : calls) {
+        call();
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t give(ncclComm *comm, std::function<void()> call)
+{
+    if (group_depth == 0) {
+        return start(comm, {call});
+    }
+    group       = group != NULL ? group : new group_t();
+    group->comm = comm;
+    group->calls.push_back(call);
+    return ncclSuccess;
+}
 
 static bool is_all(const ncclComm *comm, std::atomic<uint64_t> cusim_rank_t::*what, uint64_t least)
 {
@@ -77,6 +110,27 @@ static void post(progress_t *p, size_t bytes)
     p->is_posted = true;
 }
 
+/* Of a piece of all parts what lies in this rank's own. */
+static void take_part(progress_t *p, char *const *in, size_t bytes)
+{
+    const size_t size  = cusim_nccl_bytes(p->call.type);
+    const size_t total = p->call.count * size / (size_t)p->comm->size;
+    const size_t first = (size_t)p->comm->rank * total;
+    const size_t begin = p->offset > first ? p->offset : first;
+    const size_t end   = p->offset + bytes < first + total ? p->offset + bytes : first + total;
+    char        *part[CUSIM_MAX_RANKS];
+
+    if (begin >= end) {
+        return;
+    }
+    for (int i = 0; i < p->comm->size; i++) {
+        part[i] = in[i] + (begin - p->offset);
+    }
+    cusim_touch(p->out + (begin - first), end - begin, true);
+    cusim_nccl_reduce(p->call.type, p->call.reduction, p->out + (begin - first), part, p->comm->size,
+                      begin / size, (end - begin) / size, p->call.count);
+}
+
 static void take(progress_t *p, size_t bytes)
 {
     ncclComm *comm  = p->comm;
@@ -92,6 +146,9 @@ static void take(progress_t *p, size_t bytes)
         cusim_touch(p->out + p->offset, bytes, true);
         cusim_nccl_reduce(p->call.type, p->call.reduction, p->out + p->offset, in, comm->size,
                           p->offset / size, bytes / size, p->call.count);
+        break;
+    case CUSIM_REDUCE_SCATTER:
+        take_part(p, in, bytes);
         break;
     case CUSIM_BROADCAST:
         cusim_touch(p->out + p->offset, bytes, true);
@@ -114,6 +171,9 @@ static int poll(progress_t *p)
 
     if (comm->is_aborted != 0 || comm->error != 0) { /* operations of a dead communicator end at once */
         return 1;
+    }
+    if (comm->is_stuck != 0) {
+        return 0;
     }
     if (!p->is_posted) {
         if (!is_all(comm, &cusim_rank_t::done, comm->pieces)) {
@@ -139,8 +199,6 @@ static int poll(progress_t *p)
 static ncclResult_t submit(const char *name, cusim_call_t call, const void *in, void *out, ncclComm *comm,
                            cudaStream_t stream)
 {
-    std::function<void()> later;
-
     if (comm == NULL || in == NULL || out == NULL) {
         return ncclInvalidArgument;
     }
@@ -151,18 +209,41 @@ static ncclResult_t submit(const char *name, cusim_call_t call, const void *in, 
         fprintf(stderr, "cusim-nccl: %s on a host pointer\n", name);
         return ncclInvalidArgument;
     }
+    if (!comm->pending.empty() || comm->is_joining) {
+        fprintf(stderr, "cusim-nccl: %s while the call before it is in progress\n", name);
+        return ncclInvalidUsage;
+    }
+    cusim_nccl_plant(comm, &call);
     call.number = comm->calls++;
-    later       = [=] {
+    return give(comm, [=] {
         progress_t p = {comm, call, static_cast<const char *>(in), static_cast<char *>(out), 0, false};
         cusim_enqueue(stream, name, [p]() mutable { return poll(&p); });
-    };
-    if (group_depth > 0) {
-        group_calls = group_calls != NULL ? group_calls : new std::vector<std::function<void()>>;
-        group_calls->push_back(later);
-    } else {
-        later();
+    });
+}
+
+static ncclResult_t send_or_receive(bool is_send, const void *memory, size_t count, ncclDataType_t type,
+                                    int peer, ncclComm *comm, cudaStream_t stream)
+{
+    if (comm == NULL || memory == NULL || peer < 0 || peer >= comm->size || peer == comm->rank) {
+        return ncclInvalidArgument;
     }
-    return ncclSuccess;
+    if (cusim_memory_kind(memory) != CUSIM_DEVICE_MEMORY) {
+        fprintf(stderr, "cusim-nccl: send or receive on a host pointer\n");
+        return ncclInvalidArgument;
+    }
+    if (group_depth == 0) {
+        fprintf(stderr, "cusim-nccl: send or receive outside of a group would wait for ever\n");
+        return ncclInvalidUsage;
+    }
+    if (group == NULL) {
+        group = new group_t();
+    }
+    cusim_nccl_plant(comm, NULL);
+    group->comm   = comm;
+    group->stream = stream;
+    group->messages.push_back(
+        {is_send, peer, static_cast<char *>(const_cast<void *>(memory)), count * cusim_nccl_bytes(type), 0});
+    return comm->error != 0 ? (ncclResult_t)comm->error.load() : ncclSuccess;
 }
 
 extern "C" {
@@ -209,12 +290,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
-    size_t    bytes = sizeof(cusim_world_t) + (size_t)size * CUSIM_PIECE_BYTES;
+    size_t    bytes = cusim_nccl_world_bytes(size);
     ncclComm *comm;
     void     *memory;
     int       fd;
 
-    (void)config;
     cusim_start();
     if (size > CUSIM_MAX_RANKS || rank < 0 || rank >= size) {
         return ncclInvalidArgument;
@@ -228,11 +308,20 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int size, ncclUniqueId i
     if (memory == MAP_FAILED) {
         return ncclSystemError;
     }
-    comm        = new ncclComm();
-    comm->world = static_cast<cusim_world_t *>(memory);
-    comm->rank  = rank;
-    comm->size  = size;
-    comm->world->joined++;
+    comm         = new ncclComm();
+    comm->world  = static_cast<cusim_world_t *>(memory);
+    comm->rank   = rank;
+    comm->size   = size;
+    comm->blocks = config == NULL || config->blocking != 0;
+    memcpy(comm->name, id.internal, sizeof(comm->name));
+    if (!cusim_nccl_never_joins(rank)) {
+        comm->world->joined++;
+    }
+    *comm_p          = comm;
+    comm->is_joining = true;
+    if (!comm->blocks) {
+        return ncclInProgress;
+    }
     for (int i = 0; comm->world->joined < size; i++) {
         usleep(JOIN_STEP_US);
         if (i >= JOIN_STEPS) {
@@ -241,8 +330,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int size, ncclUniqueId i
             return ncclSystemError;
         }
     }
+    comm->is_joining = false;
     shm_unlink(id.internal);
-    *comm_p = comm;
     return ncclSuccess;
 }
 
@@ -253,7 +342,15 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm_p, int size, ncclUniqueId id, int
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    return comm != NULL ? ncclSuccess : ncclInvalidArgument;
+    if (comm == NULL || comm->is_leaving) {
+        return ncclInvalidArgument;
+    }
+    comm->is_leaving = true;
+    comm->world->left++;
+    while (comm->blocks && comm->world->left < comm->size) {
+        usleep(JOIN_STEP_US);
+    }
+    return comm->world->left < comm->size ? ncclInProgress : ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
@@ -261,7 +358,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     if (comm == NULL) {
         return ncclInvalidArgument;
     }
-    munmap(comm->world, sizeof(cusim_world_t) + (size_t)comm->size * CUSIM_PIECE_BYTES);
+    if (comm->is_joining) {
+        shm_unlink(comm->name);
+    }
+    munmap(comm->world, cusim_nccl_world_bytes(comm->size));
     delete comm;
     return ncclSuccess;
 }
@@ -275,7 +375,23 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
+    if (comm->is_joining && comm->world->joined >= comm->size) {
+        comm->is_joining = false;
+        shm_unlink(comm->name);
+    }
+    if (!comm->pending.empty() && --comm->polls <= 0) {
+        std::vector<std::function<void()>> calls;
+
+        calls.swap(comm->pending);
+        for (const std::function<void()> &call : calls) {
+            call();
+        }
+    }
     *error = (ncclResult_t)comm->error.load();
+    if (*error == ncclSuccess && (comm->is_joining || !comm->pending.empty() ||
+                                  (comm->is_leaving && comm->world->left < comm->size))) {
+        *error = ncclInProgress;
+    }
     return ncclSuccess;
 }
 
@@ -299,16 +415,27 @@ ncclResult_t ncclGroupStart(void)
 
 ncclResult_t ncclGroupEnd(void)
 {
-    std::vector<std::function<void()>> calls;
+    group_t     *all = group;
+    ncclResult_t result;
 
     group_depth--;
-    if (group_depth == 0 && group_calls != NULL) {
-        calls.swap(*group_calls);
-        for (const std::function<void()> &call : calls) {
-            call();
-        }
+    if (group_depth > 0 || all == NULL) {
+        return ncclSuccess;
     }
-    return ncclSuccess;
+    group = NULL;
+    if (!all->messages.empty()) {
+        ncclComm                    *comm     = all->comm;
+        cudaStream_t                 stream   = all->stream;
+        std::vector<cusim_message_t> messages = all->messages;
+
+        all->calls.push_back([=] {
+            cusim_enqueue(stream, "send and receive",
+                          [=]() mutable { return cusim_nccl_exchange(comm, messages); });
+        });
+    }
+    result = start(all->comm, std::move(all->calls));
+    delete all;
+    return result;
 }
 
 ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type,
@@ -327,6 +454,28 @@ ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType
                            cudaStream_t stream)
 {
     return submit("allgather", {0, CUSIM_ALL_GATHER, type, 0, 0, count}, in, out, comm, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type,
+                               ncclRedOp_t reduction, ncclComm_t comm, cudaStream_t stream)
+{
+    if (comm == NULL) {
+        return ncclInvalidArgument;
+    }
+    return submit("reducescatter", {0, CUSIM_REDUCE_SCATTER, type, reduction, 0, count * (size_t)comm->size},
+                  in, out, comm, stream);
+}
+
+ncclResult_t ncclSend(const void *memory, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return send_or_receive(true, memory, count, type, peer, comm, stream);
+}
+
+ncclResult_t ncclRecv(void *memory, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return send_or_receive(false, memory, count, type, peer, comm, stream);
 }
 
 ncclResult_t ncclMemAlloc(void **address_p, size_t bytes)
