@@ -81,6 +81,45 @@ static ddp_loss_stats_t stats_of(const toy_t *toy, uint64_t step, size_t leaf, s
     return (ddp_loss_stats_t){(float)(leaf + 1) * weight, weight, 1.0F, (float)n};
 }
 
+static ddp_status_t take(const ddp_allocator_t *from, size_t bytes, void *memory_p)
+{
+    void              *memory = NULL;
+    const ddp_status_t status = from->acquire(from->ctx, "the toy", bytes, &memory);
+
+    memcpy(memory_p, &memory, sizeof(memory));
+    return status;
+}
+
+static ddp_status_t take_memory(toy_t *toy)
+{
+    ddp_status_t           status = DDP_OK;
+    const ddp_allocator_t *device = ddp_device_allocator(toy->device);
+    const ddp_allocator_t *host   = ddp_device_host_allocator(toy->device);
+    const size_t           bytes  = toy->total * sizeof(float);
+
+    DDP_TRY(take(device, toy->params.micro_batches * sizeof(*toy->stats), &toy->stats));
+    if (toy->params.cuda) {
+        toy->drawn = malloc(bytes);
+        DDP_TRY(take(device, bytes, &toy->scratch));
+        DDP_TRY(take(host, toy->params.micro_batches * 2 * bytes, &toy->seen));
+    }
+out:
+    return status;
+}
+
+static void give_memory_back(toy_t *toy)
+{
+    if (toy->device != NULL) {
+        const ddp_allocator_t *device = ddp_device_allocator(toy->device);
+        const ddp_allocator_t *host   = ddp_device_host_allocator(toy->device);
+
+        device->release(device->ctx, toy->stats);
+        device->release(device->ctx, toy->scratch);
+        host->release(host->ctx, toy->seen);
+    }
+    free(toy->drawn);
+}
+
 ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
 {
     ddp_status_t         status        = DDP_OK;
@@ -92,7 +131,12 @@ ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
     comm_params.parent     = MPI_COMM_WORLD;
     comm_params.timeout_ms = params->timeout_ms;
     device_params.isa      = ddp_isa_detect();
+    toy->isa               = params->cuda ? DDP_ISA_PLAIN : ddp_isa_detect();
     DDP_TRY(ddp_comm_create(&comm_params, &toy->comm));
+    if (params->cuda) {
+        device_params.kind    = DDP_DEVICE_CUDA;
+        device_params.ordinal = ddp_comm_local_rank(toy->comm);
+    }
     DDP_TRY(ddp_device_create(&device_params, &toy->device));
     ddp_comm_attach(toy->comm, toy->device);
     DDP_TRY(ddp_stream_create(toy->device, "compute", &toy->compute));
@@ -112,7 +156,7 @@ ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
     DDP_TRY(ddp_reducer_create(&reducer, &toy->reducer));
     toy->params.reducer = reducer;
     toy->reference      = aligned_alloc(64, toy->total * sizeof(float));
-    toy->stats          = calloc(params->micro_batches, sizeof(*toy->stats));
+    DDP_TRY(take_memory(toy));
     memset(toy->reference, 0, toy->total * sizeof(float));
     for (size_t s = 0; s < 2; s++) {
         toy->slots[s] = aligned_alloc(64, toy->total * sizeof(float));
@@ -123,9 +167,7 @@ ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
             toy->reference[toy->tensors[i].offset + e] = draw(toy, 7 + i, e);
         }
     }
-    if (ddp_comm_local_rank(toy->comm) == 0) {
-        memcpy(ddp_reducer_values(toy->reducer), toy->reference, toy->total * sizeof(float));
-    }
+    DDP_TRY(ddp_reducer_write(toy->reducer, DDP_REDUCER_VALUES, 0, toy->total, toy->reference));
     DDP_TRY(ddp_reducer_publish(toy->reducer));
 out:
     return status;
@@ -134,13 +176,13 @@ out:
 void toy_destroy(toy_t *toy)
 {
     ddp_reducer_destroy(&toy->reducer);
+    give_memory_back(toy);
     ddp_stream_destroy(&toy->compute);
     ddp_device_destroy(&toy->device);
     ddp_comm_destroy(&toy->comm);
     free(toy->reference);
     free(toy->slots[0]);
     free(toy->slots[1]);
-    free(toy->stats);
 }
 
 typedef struct read_args {
@@ -197,6 +239,78 @@ static ddp_status_t stats_work(void *args)
     return DDP_OK;
 }
 
+/* A copy to look at later: nothing waits. */
+static ddp_status_t cuda_read(toy_t *toy, size_t leaf, int again, size_t tensor)
+{
+    const ddp_tensor_desc_t *desc = &toy->tensors[tensor];
+    float                   *to   = toy->seen + (leaf * 2 + (size_t)again) * toy->total + desc->offset;
+
+    toy->was_seen[leaf][again][tensor] = 1;
+    return ddp_stream_copy(toy->compute, to, ddp_reducer_values(toy->reducer) + desc->offset,
+                           desc->count * sizeof(float));
+}
+
+static ddp_status_t cuda_write(toy_t *toy, const write_args_t *a)
+{
+    ddp_status_t             status = DDP_OK;
+    const ddp_tensor_desc_t *tensor = &toy->tensors[a->tensor];
+    float                   *grad   = a->grads + tensor->offset;
+    const size_t             bytes  = tensor->count * sizeof(float);
+
+    for (size_t e = 0; e < tensor->count; e++) {
+        toy->drawn[e] = toy_gradient(toy, a->step, a->leaf, a->tensor, e);
+    }
+    if (!a->accumulate) {
+        return ddp_stream_copy(toy->compute, grad, toy->drawn, bytes);
+    }
+    DDP_TRY(ddp_stream_copy(toy->compute, toy->scratch, toy->drawn, bytes));
+    DDP_TRY(ddp_op_axpy(toy->compute, 1.0F, toy->scratch, grad, tensor->count));
+out:
+    return status;
+}
+
+/* Was every parameter that of the last step, all of it? */
+static ddp_status_t cuda_look(toy_t *toy)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_stream_synchronize(toy->compute, -1));
+    for (size_t leaf = 0; leaf < toy->params.micro_batches; leaf++) {
+        for (size_t k = 0; k < 2 * TOY_TENSORS; k++) {
+            const ddp_tensor_desc_t *tensor = &toy->tensors[k / 2];
+            const float             *seen   = toy->seen + (leaf * 2 + k % 2) * toy->total + tensor->offset;
+
+            if (toy->was_seen[leaf][k % 2][k / 2] &&
+                memcmp(seen, toy->reference + tensor->offset, tensor->count * sizeof(float)) != 0) {
+                toy->bad_reads++;
+            }
+        }
+    }
+    memset(toy->was_seen, 0, sizeof(toy->was_seen));
+out:
+    return status;
+}
+
+static ddp_status_t read_tensor(toy_t *toy, size_t leaf, int again, size_t tensor)
+{
+    const read_args_t read = {toy, ddp_reducer_values(toy->reducer), tensor};
+
+    return toy->params.cuda ? cuda_read(toy, leaf, again, tensor)
+                            : ddp_stream_submit(toy->compute, "read", read_work, &read, sizeof(read));
+}
+
+static ddp_status_t write_tensor(toy_t *toy, const write_args_t *write)
+{
+    return toy->params.cuda ? cuda_write(toy, write)
+                            : ddp_stream_submit(toy->compute, "write", write_work, write, sizeof(*write));
+}
+
+static ddp_status_t write_stats(toy_t *toy, const stats_args_t *stats)
+{
+    return toy->params.cuda ? ddp_stream_copy(toy->compute, stats->to, &stats->value, sizeof(stats->value))
+                            : ddp_stream_submit(toy->compute, "stats", stats_work, stats, sizeof(*stats));
+}
+
 static ddp_status_t micro_step(toy_t *toy, size_t leaf, size_t n)
 {
     ddp_status_t status            = DDP_OK;
@@ -204,24 +318,21 @@ static ddp_status_t micro_step(toy_t *toy, size_t leaf, size_t n)
     bool         accumulate        = false;
     uint8_t      used[TOY_TENSORS] = {0};
     stats_args_t stats             = {&toy->stats[leaf], stats_of(toy, toy->step, leaf, n)};
-    read_args_t  read              = {toy, ddp_reducer_values(toy->reducer), 0};
 
     DDP_TRY(ddp_reducer_micro_begin(toy->reducer, leaf, &grads, &accumulate));
     for (size_t i = 0; i < TOY_TENSORS; i++) {
-        read.tensor = i;
-        DDP_TRY(ddp_stream_submit(toy->compute, "read", read_work, &read, sizeof(read)));
+        DDP_TRY(read_tensor(toy, leaf, 0, i));
         used[i] = (uint8_t)uses(toy, toy->step, leaf, i);
     }
-    DDP_TRY(ddp_stream_submit(toy->compute, "stats", stats_work, &stats, sizeof(stats)));
+    DDP_TRY(write_stats(toy, &stats));
     DDP_TRY(ddp_reducer_forward_done(toy->reducer, &toy->stats[leaf], used));
     for (size_t p = 0; p < TOY_TENSORS; p++) {
         const size_t i     = TOY_TENSORS - 1 - p;
         write_args_t write = {toy, grads, toy->step, leaf, i, accumulate};
 
         if (used[i]) {
-            read.tensor = i;
-            DDP_TRY(ddp_stream_submit(toy->compute, "read", read_work, &read, sizeof(read)));
-            DDP_TRY(ddp_stream_submit(toy->compute, "write", write_work, &write, sizeof(write)));
+            DDP_TRY(read_tensor(toy, leaf, 1, i));
+            DDP_TRY(write_tensor(toy, &write));
             DDP_TRY(ddp_reducer_ready(toy->reducer, i));
         }
     }
@@ -257,6 +368,9 @@ ddp_status_t toy_step(toy_t *toy, float lr, size_t samples, const size_t *sizes,
     }
     delay(toy, toy->step % 2 == 1);
     DDP_TRY(ddp_reducer_step_end(toy->reducer, result_p));
+    if (toy->params.cuda) {
+        DDP_TRY(cuda_look(toy));
+    }
 out:
     return status;
 }
@@ -286,7 +400,7 @@ static double reference_norm(const toy_t *toy, float *sum, float scale)
     ddp_tree_program_t   program       = {push_first, 1, &source, NULL};
     double               squares       = 0;
 
-    ddp_tree_sum_sumsq(ddp_device_isa(toy->device), &program, sum, blocks, toy->total / DDP_BLOCK);
+    ddp_tree_sum_sumsq(toy->isa, &program, sum, blocks, toy->total / DDP_BLOCK);
     for (size_t i = TOY_TENSORS; i-- > 0;) { /* as they lie */
         const size_t first = toy->tensors[i].offset / DDP_BLOCK;
         const size_t count = ddp_block_round(toy->tensors[i].count) / DDP_BLOCK;
@@ -318,8 +432,8 @@ static void reference_average(const toy_t *toy, const ddp_tensor_desc_t *tensor,
     static const int32_t push_first[1] = {0};
     ddp_tree_program_t   program       = {push_first, 1, &sum, NULL};
 
-    ddp_tree_average(ddp_device_isa(toy->device), &program, toy->reference + tensor->offset, tensor->momentum,
-                     leaves, NULL, ddp_block_round(tensor->count) / DDP_BLOCK);
+    ddp_tree_average(toy->isa, &program, toy->reference + tensor->offset, tensor->momentum, leaves, NULL,
+                     ddp_block_round(tensor->count) / DDP_BLOCK);
 }
 
 void toy_reference_step(toy_t *toy, float lr, size_t samples, const size_t *sizes)
@@ -369,8 +483,7 @@ void toy_reference_step(toy_t *toy, float lr, size_t samples, const size_t *size
             reference_average(toy, &toy->tensors[i], source, leaves);
             toy->steps[i]++;
         } else if (used) {
-            ddp_tree_update(ddp_device_isa(toy->device), &program, &update,
-                            ddp_block_round(toy->tensors[i].count) / DDP_BLOCK);
+            ddp_tree_update(toy->isa, &program, &update, ddp_block_round(toy->tensors[i].count) / DDP_BLOCK);
             toy->steps[i]++;
         }
     }
@@ -379,8 +492,12 @@ void toy_reference_step(toy_t *toy, float lr, size_t samples, const size_t *size
 
 bool toy_equals_reference(const toy_t *toy)
 {
-    return toy->bad_reads == 0 &&
-           memcmp(ddp_reducer_values(toy->reducer), toy->reference, toy->total * sizeof(float)) == 0;
+    float *values = malloc(toy->total * sizeof(float));
+    bool   equal  = ddp_reducer_read(toy->reducer, DDP_REDUCER_VALUES, 0, toy->total, values) == DDP_OK;
+
+    equal = equal && memcmp(values, toy->reference, toy->total * sizeof(float)) == 0;
+    free(values);
+    return equal && toy->bad_reads == 0;
 }
 
 bool toy_run(const toy_params_t *params, int n_steps, size_t samples, size_t last_samples)

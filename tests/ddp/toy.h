@@ -22,6 +22,7 @@ typedef struct toy_params {
     float (*weight)(uint64_t step, size_t leaf, size_t samples);
     /* the gradient element to take instead of `drawn`; NULL: none is changed */
     float (*plant)(uint64_t step, size_t leaf, size_t tensor, size_t element, float drawn);
+    int cuda;          /* the devices are GPUs: one for each rank of a machine */
     int timeout_ms;    /* of the communicator */
     int rank_to_delay; /* sleeps a little in every step, before forward or after backward; -1: none */
 } toy_params_t;
@@ -46,6 +47,13 @@ typedef struct toy {
     uint32_t          request; /* of this rank's next steps */
     ddp_loss_stats_t *stats;   /* [micro_batches] */
     int               bad_reads;
+
+    /* cuda: what goes to the device, and what was read there, until somebody looks */
+    ddp_isa_t isa;     /* of the reference */
+    float    *drawn;   /* host, [total] */
+    float    *scratch; /* device, [total] */
+    float    *seen;    /* page-locked, [micro_batches][2][total] */
+    uint8_t   was_seen[64][2][TOY_TENSORS];
 } toy_t;
 
 /** Collective. Takes memory and starts with drawn parameters. */
