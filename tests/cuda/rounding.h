@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "kernels/ops.h"
 
@@ -61,6 +62,20 @@ static inline bool rounding_is_tie(ddp_precision_t precision, double x)
     }
     scaled = rounding_scaled(precision, x, &exponent);
     return scaled - floor(scaled) == 0.5;
+}
+
+/** The value of a number of bfloat16 or half precision from its bits, none of them infinite. */
+static inline double rounding_of_bits(ddp_precision_t precision, uint16_t bits)
+{
+    const int    fraction_bits = rounding_bits(precision) - 1;
+    const int    exponent      = (bits & 0x7fff) >> fraction_bits;
+    const int    fraction      = bits & ((1 << fraction_bits) - 1);
+    const int    bias          = (1 << (14 - fraction_bits)) - 1;
+    const double value         = exponent == 0
+                                     ? ldexp(fraction, 1 - bias - fraction_bits)
+                                     : ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
+
+    return (bits & 0x8000) != 0 ? -value : value;
 }
 
 #endif

@@ -316,61 +316,6 @@ START_TEST(a_sum_over_nothing_is_0_and_a_result_of_nothing_is_left_alone)
 }
 END_TEST
 
-/* Products of one factor with 1: the rounding itself. Tensor cores of TF32 need not round ties to even, so
- * the library is not asked. */
-static size_t rounding_cases(ddp_precision_t precision, float *x)
-{
-    static const float anywhere[] = {0.0F,         -0.0F,         1.0F,        65504.0F,  65519.0F,
-                                     65520.0F,     1e6F,          -70000.0F,   6.1e-5F,   0x1.8p-24F,
-                                     0x1p-25F,     3e-6F,         -0x1.4p-23F, 0x1p-100F, 3e38F,
-                                     0x1.ffcp-15F, 0x1.fffffep0F, INFINITY,    -INFINITY};
-    const int          half       = rounding_bits(precision);
-    size_t             n          = 0;
-
-    for (; n < sizeof(anywhere) / sizeof(anywhere[0]); n++) {
-        x[n] = anywhere[n];
-    }
-    for (int odd = 0; odd < 4; odd++) { /* half way between two neighbours, and a little beside it */
-        const float tie = 1.0F + ldexpf((float)odd, 1 - half) + ldexpf(1.0F, -half);
-
-        x[n++] = tie;
-        x[n++] = -tie;
-        x[n++] = nextafterf(tie, 3.0F);
-        x[n++] = nextafterf(tie, 0.0F);
-    }
-    return n;
-}
-
-START_TEST(inputs_are_rounded_to_the_nearest_and_of_two_to_the_even_one)
-{
-    const ddp_precision_t precision = (ddp_precision_t)(_i / WAYS);
-    ddp_gemm_args_t       args      = {
-                   .n = 1, .k = 1, .alpha = 1.0F, .lda = 1, .ldb = 1, .ldc = 1, .precision = precision};
-    static const float one[1] = {1.0F};
-    float              x[64];
-    float              y[64];
-    support_t          s;
-
-    if (precision == DDP_PRECISION_TF32 && _i % WAYS == 1) {
-        return;
-    }
-    args.m = rounding_cases(precision, x);
-    open_way(&s, _i % WAYS);
-    args.a = support_upload(&s, x, args.m * sizeof(float));
-    args.b = support_upload(&s, one, sizeof(one));
-    args.c = support_upload(&s, NULL, args.m * sizeof(float));
-    ddp_assert_ok(ddp_op_gemm(s.on_cuda, &args));
-    support_download(&s, y, args.c, args.m * sizeof(float));
-    for (size_t i = 0; i < args.m; i++) {
-        const double wanted = isinf(x[i]) ? (double)x[i] : rounding_nearest(precision, (double)x[i]);
-
-        ck_assert_msg((double)y[i] == wanted, "precision %d: %a became %a, not %a", (int)precision,
-                      (double)x[i], (double)y[i], wanted);
-    }
-    close_way(&s);
-}
-END_TEST
-
 START_TEST(a_second_time_has_the_same_bits_and_takes_no_memory)
 {
     static float          first[MOST];
@@ -390,6 +335,29 @@ START_TEST(a_second_time_has_the_same_bits_and_takes_no_memory)
     product_fetch(&s, &the_product);
     support_assert_same(the_product.c_got, first, the_product.c_count * sizeof(float), "C");
     ck_assert(ddp_device_memory(s.cuda).peak == memory.peak);
+    close_way(&s);
+}
+END_TEST
+
+START_TEST(a_plan_is_kept_for_a_shape_and_not_for_the_places_of_its_vectors)
+{
+    const ddp_gemm_args_t args = {.m              = 9,
+                                  .n              = 16,
+                                  .k              = 8,
+                                  .alpha          = 1.0F,
+                                  .bias           = something,
+                                  .act            = DDP_ACT_GELU_TANH,
+                                  .pre_activation = (float *)(uintptr_t)something,
+                                  .precision      = DDP_PRECISION_FP16};
+    support_t             s;
+
+    open_way(&s, _i);
+    for (int time = 0; time < 2; time++) {
+        product_open(&s, &the_product, &args, 0, 0);
+        ddp_assert_ok(ddp_op_gemm(s.on_cuda, &the_product.args));
+        product_fetch(&s, &the_product);
+        product_check(&the_product, time == 0 ? "first" : "second");
+    }
     close_way(&s);
 }
 END_TEST
@@ -461,9 +429,8 @@ int main(void)
     tcase_add_loop_test(tc, products_are_those_of_the_cpu_device, 0, WAYS);
     tcase_add_loop_test(tc, with_beta_0_what_was_there_is_not_read, 0, WAYS);
     tcase_add_loop_test(tc, a_sum_over_nothing_is_0_and_a_result_of_nothing_is_left_alone, 0, WAYS);
-    tcase_add_loop_test(tc, inputs_are_rounded_to_the_nearest_and_of_two_to_the_even_one, 0,
-                        WAYS * PRECISIONS);
     tcase_add_loop_test(tc, a_second_time_has_the_same_bits_and_takes_no_memory, 0, WAYS);
+    tcase_add_loop_test(tc, a_plan_is_kept_for_a_shape_and_not_for_the_places_of_its_vectors, 0, WAYS);
     tcase_add_test(tc, a_way_that_does_not_exist_is_named);
     tcase_add_loop_test(tc, an_epilogue_that_the_library_has_not_is_done_afterwards, 0, 3);
     suite_add_tcase(suite, tc);
