@@ -1,6 +1,8 @@
 #include "kernels/cuda/scratch.h"
 
 #include "kernels/cuda/device_internal.h"
+#include "kernels/cuda/head.h"
+#include "kernels/cuda/ops.h"
 
 _Static_assert(sizeof(((ddp_stream_t *)NULL)->scratch) == DDP_CUDA_SCRATCH_USES * sizeof(ddp_device_block_t),
                "a stream has scratch for every use");
@@ -31,4 +33,10 @@ void ddp_cuda_scratch_free(ddp_stream_t *stream)
         allocator->release(allocator->ctx, stream->scratch[use].memory);
         stream->scratch[use] = (ddp_device_block_t){NULL, 0};
     }
+}
+
+size_t ddp_cuda_kernel_scratch_bytes(const ddp_device_t *device, size_t vocab)
+{
+    (void)device;
+    return vocab > 0 ? ddp_cuda_head_scratch_bytes(vocab) : 0;
 }
