@@ -1,6 +1,7 @@
 #include "kernels/cuda/scratch.h"
 
 #include "kernels/cuda/device_internal.h"
+#include "kernels/cuda/gemm_plan.h"
 #include "kernels/cuda/head.h"
 #include "kernels/cuda/ops.h"
 
@@ -37,6 +38,9 @@ void ddp_cuda_scratch_free(ddp_stream_t *stream)
 
 size_t ddp_cuda_kernel_scratch_bytes(const ddp_device_t *device, size_t vocab)
 {
+    const size_t logits = vocab > 0 ? ddp_cuda_head_scratch_bytes(vocab) : 0;
+
     (void)device;
-    return vocab > 0 ? ddp_cuda_head_scratch_bytes(vocab) : 0;
+    return DDP_CUDA_GEMM_WORKSPACE + logits +
+           logits / 2; /* their gradients, in half precision, for a product */
 }
