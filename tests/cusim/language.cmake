@@ -1,8 +1,9 @@
 # Included by tests/CMakeLists.txt, as a language is enabled where all its users are below: DDP_STANDIN says whether the
 # tests on the stand-in for a GPU can be built here, and C++ is enabled if so.
 
+# In a build for GPUs the device's own functions would be there twice.
 set(DDP_STANDIN OFF)
-if(DDP_CUDA_ROOT AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+if(DDP_CUDA_ROOT AND NOT DDP_CUDA_BUILD AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     include(CheckLanguage)
     check_language(CXX)
     if(CMAKE_CXX_COMPILER)
