@@ -1,4 +1,5 @@
 #include "launcher/generate_command.h"
+#include "kernels/cuda.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@ typedef enum generate_id {
     GEN_TOP_P,
     GEN_SEED,
     GEN_BPE,
+    GEN_DEVICE,
     GEN_HELP
 } generate_id_t;
 
@@ -40,12 +42,13 @@ static const ddp_arg_t generate_table[] = {
     [GEN_TOP_P]       = {"--top-p", "P", "only of the likeliest that add up to P; default 1"},
     [GEN_SEED]        = {"--seed", "S", "the same seed gives the same text; default 1"},
     [GEN_BPE]         = {"--bpe", "DIR", "vocabulary of a model that was not trained on bytes"},
+    [GEN_DEVICE]      = {"--device", "auto|cpu|cuda", "auto: the first GPU, where there is one"},
     [GEN_HELP]        = {"--help", NULL, "this text"},
 };
 #define N_GENERATE (sizeof(generate_table) / sizeof(generate_table[0]))
 
 typedef struct generate {
-    const char         *path, *prompt, *file, *bpe_folder;
+    const char         *path, *prompt, *file, *bpe_folder, *device_name;
     uint64_t            tokens;
     bool                help;
     ddp_sample_params_t sample;
@@ -132,6 +135,9 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *value)
     case GEN_BPE:
         g->bpe_folder = value;
         break;
+    case GEN_DEVICE:
+        g->device_name = value;
+        break;
     case GEN_HELP:
         g->help = true;
         break;
@@ -170,18 +176,46 @@ static ddp_status_t load_values(generate_t *g)
     ddp_status_t             status = DDP_OK;
     const ddp_tensor_desc_t *descs  = ddp_params_descs(g->params);
     const size_t             n      = ddp_params_count(g->params);
+    size_t                   most   = 0;
+    float                   *host   = NULL;
 
     status = ddp_checkpoint_check_model(g->checkpoint, descs, n, NULL, 0);
     if (status != DDP_OK) {
         ddp_error_prefix("'%s'", g->path);
         goto out;
     }
+    for (size_t i = 0; i < n; i++) {
+        most = descs[i].count > most ? descs[i].count : most;
+    }
+    host = malloc(most * sizeof(*host));
+    DDP_REQUIRE(host != NULL, DDP_ERR_NO_MEMORY, "no memory for %zu parameters", most);
     DDP_TRY(ddp_params_allocate(g->params, ddp_device_allocator(g->device)));
     for (size_t i = 0; i < n; i++) {
         DDP_TRY(ddp_checkpoint_read(g->checkpoint, ddp_checkpoint_find(g->checkpoint, descs[i].name),
-                                    DDP_CHECKPOINT_VALUES, 0, descs[i].count,
-                                    ddp_params_value(g->params, i)));
+                                    DDP_CHECKPOINT_VALUES, 0, descs[i].count, host));
+        DDP_TRY(
+            ddp_stream_copy(g->stream, ddp_params_value(g->params, i), host, descs[i].count * sizeof(*host)));
+        DDP_TRY(ddp_stream_synchronize(g->stream, -1)); /* `host` is written again */
     }
+out:
+    free(host);
+    return status;
+}
+
+/* What --device says. */
+static ddp_status_t choose_device(const generate_t *g, ddp_device_params_t *params)
+{
+    const char     *name   = g->device_name != NULL ? g->device_name : "auto";
+    ddp_status_t    status = DDP_OK;
+    ddp_cuda_info_t cuda;
+
+    DDP_REQUIRE(strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0 || strcmp(name, "cuda") == 0,
+                DDP_ERR_CONFIG, "--device '%.40s': allowed are auto, cpu, cuda", name);
+    ddp_cuda_probe(&cuda);
+    DDP_REQUIRE(strcmp(name, "cuda") != 0 || cuda.devices > 0, DDP_ERR_CONFIG, "--device cuda: %s",
+                cuda.reason);
+    params->kind = strcmp(name, "cpu") != 0 && cuda.devices > 0 ? DDP_DEVICE_CUDA : DDP_DEVICE_CPU;
+    params->isa  = ddp_isa_detect();
 out:
     return status;
 }
@@ -200,7 +234,7 @@ static ddp_status_t open_model(generate_t *g)
                 g->path);
     config = ddp_config_model(&g->config);
     DDP_TRY(ddp_isa_check());
-    device.isa = ddp_isa_detect();
+    DDP_TRY(choose_device(g, &device));
     DDP_TRY(ddp_device_create(&device, &g->device));
     DDP_TRY(ddp_stream_create(g->device, "compute", &g->stream));
     DDP_TRY(ddp_params_create(&g->params));

@@ -70,6 +70,21 @@ static void choose_backend(ddp_run_t *run, const sight_t *all)
     }
 }
 
+/* What is measured there is work of the host. */
+static ddp_status_t check_command(ddp_run_t *run)
+{
+    ddp_status_t status = DDP_OK;
+
+    if (strncmp(run->options->command, "bench", strlen("bench")) == 0) {
+        DDP_REQUIRE(run->config.ddp.device != (int)DDP_DEVICE_CUDA, DDP_ERR_CONFIG,
+                    "bench measures CPUs: --set ddp.device=cpu; of a training on GPUs, step events and "
+                    "train.trace tell where time goes");
+        run->config.ddp.device = DDP_DEVICE_CPU;
+    }
+out:
+    return status;
+}
+
 static void look(const ddp_run_t *run, sight_t *mine)
 {
     ddp_cuda_info_t info;
@@ -96,7 +111,7 @@ ddp_status_t ddp_gpus_choose(ddp_run_t *run)
     sight_t     *all = calloc((size_t)size, sizeof(*all));
 
     status = all != NULL ? DDP_OK : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for %d ranks", size);
-    DDP_TRY(ddp_comm_agree(run->comm, status));
+    DDP_TRY(ddp_comm_agree(run->comm, status == DDP_OK ? check_command(run) : status));
     look(run, &mine);
     DDP_TRY(ddp_comm_allgather(run->comm, &mine, sizeof(mine), all));
     for (int r = 0; r < size; r++) {
