@@ -5,19 +5,72 @@ set -u
 
 . "$(dirname "$0")/support.sh"
 
-CUSIM_DEVICES=2
+CUSIM_DEVICES=3
 export CUSIM_DEVICES
 
-# mlp-tiny: 8 micro-batches, a short last batch, dropout and clipping on. A peak that is said is not measured.
+# Five steps of each; a peak that is said is not measured. mlp-tiny: 8 micro-batches, a short last batch, dropout and
+# clipping on.
+short="--set train.steps=5 --set train.log_every=1 --set train.peak_gflops=1 --log error"
 mlp="--set data.kind=shapes --set data.samples=200 --set data.test_samples=130 --set train.batch=60
-    --set train.micro_batch=8 --set train.steps=5 --set model.kind=mlp --set model.hidden=[24,16]
-    --set model.dropout=0.2 --set optimizer.clip_norm=0.25 --set train.peak_gflops=1 --log error"
+    --set train.micro_batch=8 --set model.kind=mlp --set model.hidden=[24,16] --set model.dropout=0.2
+    --set optimizer.clip_norm=0.25 $short"
+cnn="--set data.kind=shapes --set data.samples=16 --set data.test_samples=6 --set train.batch=6
+    --set train.micro_batch=2 --set model.kind=cnn $short"
+resnet="--set data.kind=shapes --set data.samples=4 --set data.test_samples=2 --set train.batch=4
+    --set train.micro_batch=2 --set model.kind=resnet --set model.depth=20 $short --set train.steps=1"
+gpt="--set model.kind=gpt2 --set model.preset=tiny --set data.path=text.txt --set data.test_samples=4
+    --set train.batch=6 --set train.micro_batch=2 --set model.dropout=0.1 --set optimizer.clip_norm=1 $short"
+
+make_text()
+{
+    i=0
+    while [ $i -lt 120 ]; do
+        echo "line $i: the quick brown fox jumps over the lazy dog"
+        i=$((i + 1))
+    done >text.txt
+}
+
+# losses FOLDER: of all steps and evaluations
+losses()
+{
+    sed -n 's/.*"event":"\(step\|eval\)".*"loss":\([^,}]*\).*/\1 \2/p' "$1/metrics.jsonl"
+}
+
+# near FOLDER WANTED: the losses of both, one for one, within 1e-5 of each other
+near()
+{
+    losses "$1" >got.txt
+    losses "$2" >want.txt
+    paste -d ' ' got.txt want.txt | awk '
+        $1 != $3 || $2 == "" || $4 == "" { bad = 1 }
+        { d = $2 - $4; d = d < 0 ? -d : d; m = $4 < 0 ? -$4 : $4; n++ }
+        d > 1e-5 * m { bad = 1 }
+        END { exit bad || n < 2 }' || { fail "losses of $1 are not those of $2:"; paste got.txt want.txt; }
+}
+
+# cpu NAME ARGUMENT...: the run in folder NAME, on the CPU
+cpu()
+{
+    name=$1
+    shift
+    run 0 "$program" "$@" --set ddp.device=cpu --out "$name"
+}
+
+# gpus NP NAME ARGUMENT...: on NP ranks with a GPU each, with the losses of the run in folder `cpu`
+gpus()
+{
+    np=$1
+    name=$2
+    shift 2
+    ranks "$np" 0 "$@" --out "$name"
+    near "$name" cpu
+}
 
 # What there is, which rank has which, and what is refused.
 devices()
 {
     run 0 "$program" --version
-    holds out '^cuda 13.*, driver 13.*, 2 devices$'
+    holds out '^cuda 13.*, driver 13.*, 3 devices$'
     CUSIM_DEVICES=0 run 0 "$program" --version
     holds out '^cuda: '
     ranks 2 0 $mlp --dry-run
@@ -27,20 +80,89 @@ devices()
     holds out '  device: cuda'
     ranks 2 0 $mlp --dry-run --set ddp.device=cpu
     holds out '  device: cpu'
-    ranks 3 2 $mlp --dry-run
-    says 'ranks 0 and 2'
+    ranks 4 2 $mlp --dry-run
+    says 'ranks 0 and 3'
     says 'would share GPU 0000:01:00.0'
     says '--set ddp.share_gpu=true'
-    ranks 3 0 $mlp --dry-run --set ddp.share_gpu=true
-    holds out '^rank 2: GPU 0'
+    ranks 4 0 $mlp --dry-run --set ddp.share_gpu=true
+    holds out '^rank 3: GPU 0'
     CUSIM_DEVICES=0 run 2 "$program" $mlp --set ddp.device=cuda
     says 'ddp.device cuda: no CUDA-capable device is detected'
     run 2 env CUSIM_DEVICES=1 $mpirun -np 1 "$program" $mlp : -np 1 env CUSIM_DEVICES=0 "$program" $mlp
     says 'rank 0'
     says 'sees a GPU and rank 1'
     says '--set ddp.device=cpu'
-    run 2 "$program" $mlp --mode dp --devices 0,2
-    says 'dp.devices: there is no GPU 2, only 0 to 1'
+    run 2 "$program" $mlp --mode dp --devices 0,3
+    says 'dp.devices: there is no GPU 3, only 0 to 2'
+}
+
+# Losses of the CPU by every way to sum; the exact sum has the same bits on any number of ranks, and in any order of streams.
+bits()
+{
+    cpu cpu $mlp
+    gpus 1 one $mlp --set ddp.reduction=exact
+    one=$(weights)
+    for np in 2 3; do
+        gpus $np exact$np $mlp --set ddp.reduction=exact
+        same "exact, $np ranks"
+        gpus $np shard$np $mlp --set ddp.reduction=exact --set optimizer.shard=true
+        same "exact and shard, $np ranks"
+    done
+    gpus 2 fast $mlp
+    gpus 2 fast_shard $mlp --set optimizer.shard=true
+}
+
+# Through host memory, as where there is no NCCL.
+host()
+{
+    cpu cpu $mlp
+    gpus 1 host1 $mlp --set ddp.backend=host
+    one=$(weights)
+    for np in 2 3; do
+        gpus $np host$np $mlp --set ddp.backend=host
+        same "backend host, $np ranks"
+    done
+    for order in lifo random:1; do
+        CUSIM_SCHED=$order CUSIM_LAZY=1 gpus 2 "host.$order" $mlp --set ddp.backend=host
+        same "backend host, $order"
+    done
+}
+
+orders()
+{
+    cpu cpu $mlp
+    CUSIM_SCHED=eager gpus 2 eager $mlp --set ddp.reduction=exact
+    one=$(weights)
+    for order in lifo random:1 random:2; do
+        CUSIM_SCHED=$order CUSIM_LAZY=1 gpus 2 "nccl.$order" $mlp --set ddp.reduction=exact
+        same "nccl, $order"
+    done
+}
+
+models()
+{
+    cpu cpu $cnn
+    gpus 1 one $cnn --set ddp.reduction=exact
+    one=$(weights)
+    gpus 2 two $cnn --set ddp.reduction=exact
+    same 'cnn, 2 ranks'
+}
+
+text()
+{
+    make_text
+    cpu cpu $gpt
+    gpus 1 one $gpt --set ddp.reduction=exact
+    one=$(weights)
+    CUSIM_SCHED=lifo CUSIM_LAZY=1 gpus 2 two $gpt --set ddp.reduction=exact
+    same 'gpt2, 2 ranks'
+    gpus 2 fast $gpt --set train.recompute=blocks
+}
+
+norms()
+{
+    cpu cpu $resnet
+    gpus 2 two $resnet --set ddp.reduction=exact
 }
 
 "$case"
