@@ -93,9 +93,11 @@ void support_assert_near(const float *a, const float *b, size_t count, double li
         largest = fmax(largest, fabs((double)b[i]));
     }
     for (size_t i = 0; i < count; i++) {
-        ck_assert_msg(fabs((double)a[i] - (double)b[i]) <= limit * largest,
-                      "%s: element %zu of %zu is %.9g, not %.9g (largest %.3g)", what, i, count, (double)a[i],
-                      (double)b[i], largest);
+        if (fabs((double)a[i] - (double)b[i]) <= limit * largest) {
+            continue; /* an assertion that holds costs as much as a kernel's thread */
+        }
+        ck_abort_msg("%s: element %zu of %zu is %.9g, not %.9g (largest %.3g)", what, i, count, (double)a[i],
+                     (double)b[i], largest);
     }
 }
 
@@ -104,7 +106,7 @@ void support_assert_same(const void *a, const void *b, size_t bytes, const char 
     const unsigned char *p = a;
     const unsigned char *q = b;
 
-    for (size_t i = 0; i < bytes; i++) {
+    for (size_t i = 0; i < bytes && memcmp(a, b, bytes) != 0; i++) {
         ck_assert_msg(p[i] == q[i], "%s: byte %zu of %zu is %02x, not %02x", what, i, bytes, p[i], q[i]);
     }
 }

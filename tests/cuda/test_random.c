@@ -7,10 +7,10 @@
 #include "tests/cuda/support.h"
 #include "tests/support/ddp_test.h"
 
-static const size_t widths[] = {1, 15, 16, 17, 63, 64, 65, 200, 0};
+static const size_t widths[] = {1, 15, 16, 17, 63, 64, 65, 200, 0, 7001};
 #define WIDTHS ((int)(sizeof(widths) / sizeof(*widths)))
 #define ROWS   5
-#define MOST   (ROWS * 200)
+#define MOST   (ROWS * 7001)
 
 static const ddp_rng_key_t key = {.seed = 0x123456789abcdefULL, .step = 0x300000007ULL, .layer = 9};
 
@@ -70,7 +70,7 @@ START_TEST(dropout_keeps_what_the_cpu_keeps)
 }
 END_TEST
 
-static const size_t counts[] = {0, 1, 3, 4, 64, 65, 321, 1000};
+static const size_t counts[] = {0, 1, 3, 4, 64, 65, 321, 1000, 33001};
 #define COUNTS ((int)(sizeof(counts) / sizeof(*counts)))
 
 START_TEST(uniform_numbers_have_the_bits_of_the_cpu)

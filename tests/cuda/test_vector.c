@@ -7,10 +7,11 @@
 #include "tests/cuda/support.h"
 #include "tests/support/ddp_test.h"
 
-/* Every test runs for each, with buffers at a multiple of 16 bytes, and 4 bytes behind it (`shift`). */
-static const size_t counts[] = {0, 1, 3, 255, 256, 1000, 2563};
+/* The last is more than the threads of the stand-in's largest grid take at once. Every test runs for each,
+ * with buffers at a multiple of 16 bytes, and 4 bytes behind it (`shift`). */
+static const size_t counts[] = {0, 1, 3, 255, 256, 1000, 33333};
 #define COUNTS (sizeof(counts) / sizeof(*counts))
-#define MOST   2564
+#define MOST   33334
 
 static float     x[MOST], y[MOST], z[MOST], wanted[MOST], got[MOST];
 static support_t s;
@@ -220,8 +221,8 @@ END_TEST
 typedef struct shape {
     size_t n, h, w, c;
 } shape_t;
-static const shape_t shapes[] = {{2, 1, 1, 1},  {1, 3, 5, 37}, {3, 8, 8, 10},
-                                 {2, 5, 7, 33}, {0, 2, 2, 2},  {1, 0, 3, 2}};
+static const shape_t shapes[] = {{2, 1, 1, 1},  {1, 3, 5, 37}, {3, 8, 8, 10}, {2, 5, 7, 33},
+                                 {40, 3, 2, 5}, {0, 2, 2, 2},  {1, 0, 3, 2}};
 
 START_TEST(a_permutation_turns_images_over_and_back)
 {
