@@ -82,10 +82,12 @@ static ddp_status_t check_equal(const ddp_reducer_params_t *params)
     fields[f] = (ddp_field_t){"micro-batches", text[f]};
     snprintf(text[f++], TEXT, "%zu", params->micro_batches);
     fields[f] = (ddp_field_t){"buckets and reduction", text[f]};
-    snprintf(
-        text[f++], TEXT, "cap %zu, tail %zu, reduction %d, average %d, nonfinite %d, clip %a, checksum %llu",
-        params->bucket_cap_bytes, params->tail_bucket_bytes, (int)params->reduction, (int)params->average,
-        (int)params->nonfinite, (double)params->clip_norm, (unsigned long long)params->checksum_every);
+    snprintf(text[f++], TEXT,
+             "cap %zu, tail %zu, reduction %d, average %d, nonfinite %d, clip %a, checksum %llu, "
+             "loss scale %u",
+             params->bucket_cap_bytes, params->tail_bucket_bytes, (int)params->reduction,
+             (int)params->average, (int)params->nonfinite, (double)params->clip_norm,
+             (unsigned long long)params->checksum_every, (unsigned)params->loss_scale_every);
     fields[f] = (ddp_field_t){"devices and the way between them", text[f]};
     snprintf(text[f++], TEXT, "device %s, backend %d, wire %d, shard %d",
              ddp_device_kind(ddp_stream_device(params->compute)) == DDP_DEVICE_CUDA ? "cuda" : "cpu",
@@ -206,6 +208,7 @@ ddp_status_t ddp_reducer_create(const ddp_reducer_params_t *params, ddp_reducer_
     r->machine                     = ddp_comm_machine(comm);
     r->machines                    = ddp_comm_machines(comm);
     r->two_phase                   = ddp_reducer_is_two_phase(params);
+    r->loss_scale.scale            = params->loss_scale_every > 0 ? DDP_LOSS_SCALE_FIRST : 1.0F;
     DDP_TRY(ddp_reducer_choose(&r->params, &r->path));
     DDP_TRY(ddp_comm_agree(comm, make_shared_parts(r, params)));
     DDP_TRY(r->path->create(r));

@@ -76,6 +76,19 @@ typedef enum ddp_average { DDP_AVERAGE_SAMPLES = 0, DDP_AVERAGE_RANKS = 1 } ddp_
  */
 typedef enum ddp_nonfinite { DDP_NONFINITE_STOP = 0, DDP_NONFINITE_SKIP = 1 } ddp_nonfinite_t;
 
+/**
+ * Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740): gradients are those of the loss times
+ * `scale`, and the update divides by it. A step whose sums are not finite is skipped on all ranks, and halves
+ * the scale, down to 1; after that it is an error, or skipped, as ddp_nonfinite_t says. So many steps in a
+ * row that were finite double it. The same on all ranks, with no message: it follows from what all know.
+ */
+typedef struct ddp_loss_scale {
+    float    scale; /* a power of two, 1 .. 2^24; DDP_LOSS_SCALE_FIRST at first */
+    uint32_t steps; /* that were finite, since it was changed */
+} ddp_loss_scale_t;
+#define DDP_LOSS_SCALE_FIRST 65536.0F
+#define DDP_LOSS_SCALE_EVERY 2000 /* PyTorch's GradScaler has both */
+
 typedef struct ddp_reducer_params {
     size_t        struct_size;
     ddp_comm_t   *comm;    /* borrowed, outlives the reducer */
@@ -95,11 +108,13 @@ typedef struct ddp_reducer_params {
         checksum_every; /* steps between checks that all copies of the parameters are the same; 0: never */
     ddp_reducer_backend_t backend;
     ddp_wire_type_t       wire;
-    bool shard;    /* nccl: each rank holds and updates its share of the moments (ZeRO-1, Rajbhandari et al.
-                      2020, arXiv 1910.02054), then the parameters are gathered; the same bits. The host path
-                      shares them on each machine anyway */
-    int  max_ctas; /* nccl: multiprocessors it may take from the kernels, 1 .. 32; 0: its own choice */
-    bool share_devices; /* nccl: ranks may have the same GPU */
+    bool shard; /* nccl: each rank holds and updates its share of the moments (ZeRO-1, Rajbhandari et al.
+                   2020, arXiv 1910.02054), then the parameters are gathered; the same bits. The host path
+                   shares them on each machine anyway */
+    int      max_ctas; /* nccl: multiprocessors it may take from the kernels, 1 .. 32; 0: its own choice */
+    bool     share_devices;    /* nccl: ranks may have the same GPU */
+    uint32_t loss_scale_every; /* 0: gradients are those of the loss. Else ddp_loss_scale_t: steps until it
+                                  doubles. Updates then start after the last bucket */
 } ddp_reducer_params_t;
 #define DDP_REDUCER_PARAMS_INIT                                                                              \
     {                                                                                                        \
@@ -194,6 +209,13 @@ DDP_API ddp_status_t ddp_reducer_publish(ddp_reducer_t *reducer) DDP_NODISCARD;
 DDP_API ddp_status_t ddp_reducer_restore(ddp_reducer_t *reducer, uint64_t step,
                                          const uint64_t *steps) DDP_NODISCARD;
 
+/** What the next step's loss is to be multiplied by; scale 1 without loss scaling. Local. */
+DDP_API ddp_loss_scale_t ddp_reducer_loss_scale(const ddp_reducer_t *reducer);
+/** Go on from a checkpoint's; ignored without loss scaling. Local, the same on all ranks, between steps.
+ * @return DDP_ERR_INVALID_ARG: no power of two from 1 to 2^24 */
+DDP_API ddp_status_t ddp_reducer_set_loss_scale(ddp_reducer_t          *reducer,
+                                                const ddp_loss_scale_t *scale) DDP_NODISCARD;
+
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer_t *reducer, ddp_bucket_info_t *buckets, size_t capacity);
 /** Micro-batches of this rank: first .. first + count - 1. */
 DDP_API void ddp_reducer_range(const ddp_reducer_t *reducer, size_t *first_p, size_t *count_p);
@@ -239,6 +261,7 @@ typedef struct ddp_step_result {
     int64_t  exposed_work_ns; /* what of comm_ns fell into that time: the rest of it is waiting */
     int      slowest_rank;    /* of this machine: whose gradients were the last to be final */
     int64_t  spread_ns;       /* by how much after the first rank's */
+    float    loss_scale;      /* that this step had; 1 without loss scaling */
     uint64_t wire_overflows;  /* wire bf16, this rank: gradients that were finite and too large for it, and
                                  sums  that came back not finite */
 } ddp_step_result_t;

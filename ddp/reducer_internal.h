@@ -151,7 +151,7 @@ struct ddp_reducer {
     ddp_device_t             *device;
     ddp_stream_t             *compute; /* borrowed */
     int                       rank, size, local_rank, local_size, machine, machines;
-    bool two_phase; /* sums first, updates after the last bucket: clipping, nonfinite skip */
+    bool two_phase; /* sums first, updates after the last bucket: clipping, nonfinite skip, loss scaling */
 
     ddp_tensor_desc_t *tensors;        /* owned, names too */
     size_t            *bucket_of;      /* owned, [n_tensors] */
@@ -171,7 +171,8 @@ struct ddp_reducer {
 
     /* the running step */
     ddp_reducer_state_t state;
-    uint64_t            step; /* from 1 */
+    uint64_t            step;       /* from 1 */
+    ddp_loss_scale_t    loss_scale; /* of the running step, then of the next */
     size_t              present;
     size_t              first_leaf, n_leaves, leaf, leaves_left;
     ddp_stack_t         stack;
@@ -200,7 +201,7 @@ struct ddp_reducer {
 /** Are all sums known before the first update? */
 static inline bool ddp_reducer_is_two_phase(const ddp_reducer_params_t *params)
 {
-    return params->clip_norm > 0 || params->nonfinite == DDP_NONFINITE_SKIP;
+    return params->clip_norm > 0 || params->nonfinite == DDP_NONFINITE_SKIP || params->loss_scale_every > 0;
 }
 
 /** EXACT or FAST. */
@@ -231,6 +232,12 @@ ddp_status_t ddp_reducer_end_work(void *args);
 /** The total of this rank's slice is in total_base: update from it, or keep it and write the block sums
  * (two_phase). */
 void ddp_reducer_bucket_total(ddp_reducer_t *r, const ddp_bucket_t *bucket);
+
+/* reducer_scale.c */
+/** Are gradients that are not finite no more than a reason to halve the loss scale? */
+bool ddp_reducer_may_halve(const ddp_reducer_t *r);
+/** What this step's sums make of the scale. */
+void ddp_reducer_adapt_scale(ddp_reducer_t *r);
 
 /* reducer_norm.c */
 /** All slices are summed: the norm, what clipping makes of it, and whether everything is finite. */

@@ -152,6 +152,7 @@ static ddp_status_t prepare(ddp_reducer_t *r, const ddp_nccl_report_t *at)
         .ranks         = (size_t)r->size,
         .average_ranks = r->params.average == DDP_AVERAGE_RANKS,
         .two_phase     = r->two_phase,
+        .loss_scale    = r->loss_scale.scale,
         .steps         = path->steps,
         .coef          = path->coef,
         .rank_scale    = path->rank_scale,

@@ -92,6 +92,9 @@ ddp_status_t ddp_reducer_check_sums(const ddp_reducer_t *r)
     if (r->params.nonfinite == DDP_NONFINITE_SKIP || ddp_reducer_not_finite(r) == NULL) {
         return DDP_OK;
     }
+    if (r->sums.finite && ddp_reducer_may_halve(r)) {
+        return DDP_OK;
+    }
     return r->sums.finite ? ddp_reducer_fail_tensor(r, r->sums.broken, r->step) : fail_loss(r);
 }
 

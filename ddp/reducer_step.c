@@ -239,8 +239,10 @@ ddp_status_t ddp_reducer_step_end(ddp_reducer_t *r, ddp_step_result_t *result_p)
         .exposed_work_ns = r->comm_ns - r->hidden_comm_ns,
         .slowest_rank    = r->slowest_rank,
         .spread_ns       = r->spread_ns,
+        .loss_scale      = r->loss_scale.scale,
         .wire_overflows  = r->wire_overflows,
     };
+    ddp_reducer_adapt_scale(r);
     if (r->params.checksum_every > 0 && r->step % r->params.checksum_every == 0) {
         DDP_TRY(ddp_reducer_finish(r));
         DDP_TRY(ddp_reducer_check_replicas(r));

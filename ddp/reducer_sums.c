@@ -173,7 +173,8 @@ static void scale_sources(ddp_reducer_t *r)
         for (size_t v = first; v < first + count && v < r->present; v++) {
             weight += r->leaves[v].weight;
         }
-        r->host.source_scale[s] = weight > 0 ? (float)(1.0 / (r->size * weight)) : 0.0F;
+        r->host.source_scale[s] =
+            weight > 0 ? (float)(1.0 / (r->size * weight * (double)r->loss_scale.scale)) : 0.0F;
     }
 }
 
@@ -198,7 +199,7 @@ static void add_up(ddp_reducer_t *r)
         scale_sources(r);
         sums->grad_scale = 1.0F;
     } else {
-        sums->grad_scale = sums->update ? (float)(1.0 / sums->weight) : 0.0F;
+        sums->grad_scale = sums->update ? (float)(1.0 / (sums->weight * (double)r->loss_scale.scale)) : 0.0F;
     }
     for (size_t i = 0; i < n; i++) {
         r->used_any[i] = r->machines > 1 ? r->host.used_others[i] : 0;

@@ -141,6 +141,7 @@ ddp_status_t ddp_trainer_step(ddp_trainer_t *t, const ddp_step_t *step, ddp_step
     size_t       count;
 
     DDP_TRY(ddp_reducer_step_begin(t->reducer, step));
+    ddp_tape_set_loss_scale(t->tape, ddp_reducer_loss_scale(t->reducer).scale);
     t->begin_ns = ddp_clock_ns();
     t->n_times  = 0;
     ddp_reducer_range(t->reducer, &first, &count);

@@ -115,6 +115,7 @@ struct ddp_dp {
     bool               is_cuda;    /* devices are GPUs */
     int                cores;      /* this process may use */
     bool               may_spin;   /* a core for every device */
+    float              loss_scale; /* of the running step */
     ddp_status_t       failed;     /* an earlier step did: nothing works any more */
     ddp_loss_stats_t  *stats;      /* owned, [V]: of the running step's micro-batches, host */
     size_t             n_tensors;

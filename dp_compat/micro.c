@@ -308,6 +308,7 @@ static ddp_status_t outer_loss(ddp_replica_t *output, ddp_replica_t *replica)
     DDP_TRY(dp->params.loss(dp->params.ctx, tape, &replica->micro, inputs, y, &replica->stats));
     DDP_REQUIRE(replica->stats != NULL, DDP_ERR_INVALID_ARG, "loss gave no sums");
     DDP_TRY(check_no_parameters(output, tape));
+    ddp_tape_set_loss_scale(tape, dp->loss_scale);
     DDP_TRY(ddp_tape_backward(tape));
     DDP_REQUIRE(y->grad != NULL, DDP_ERR_INVALID_ARG, "the loss does not depend on the output");
     replica->loss_grad = y->grad;
@@ -372,6 +373,7 @@ ddp_status_t ddp_dp_backward_job(ddp_replica_t *replica)
     if (grad != NULL) {
         DDP_TRY(ddp_tape_backward_from(replica->tape, replica->output, grad));
     } else {
+        ddp_tape_set_loss_scale(replica->tape, replica->dp->loss_scale);
         DDP_TRY(ddp_tape_backward(replica->tape));
     }
     DDP_TRY(ddp_stream_synchronize(replica->stream, -1));

@@ -402,6 +402,7 @@ static ddp_status_t run_step(ddp_dp_t *dp, const ddp_step_t *step, ddp_step_resu
         DDP_TRY(ddp_reducer_finish(dp->reducer));
     }
     DDP_TRY(ddp_reducer_step_begin(dp->reducer, step));
+    dp->loss_scale = ddp_reducer_loss_scale(dp->reducer).scale;
     memset(dp->average_parts, 0, dp->n_tensors * sizeof(*dp->average_parts));
     for (dp->round = 0; dp->round * dp->n < V; dp->round++) {
         dp->replicates = dp->round == 0;

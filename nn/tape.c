@@ -22,11 +22,12 @@ ddp_status_t ddp_tape_create(const ddp_tape_params_t *params, ddp_tape_t **tape_
                 "a tape needs a stream and a parameter list");
     DDP_REQUIRE(ddp_params_total(params->params) > 0, DDP_ERR_STATE,
                 "finish the parameter list before creating a tape");
-    n              = ddp_params_count(params->params);
-    device         = ddp_device_allocator(ddp_stream_device(params->stream));
-    tape->stream   = params->stream;
-    tape->params   = params->params;
-    tape->n_params = n;
+    n                = ddp_params_count(params->params);
+    device           = ddp_device_allocator(ddp_stream_device(params->stream));
+    tape->stream     = params->stream;
+    tape->params     = params->params;
+    tape->n_params   = n;
+    tape->loss_scale = 1.0F;
     ddp_arena_init(&tape->activations, device, "activations");
     ddp_arena_init(&tape->scratch, device, "scratch buffers");
     ddp_arena_init(&tape->host, ddp_allocator_private(), "tape");
@@ -82,6 +83,11 @@ void ddp_tape_set_conv(ddp_tape_t *tape, ddp_conv_algo_t algo)
 void ddp_tape_set_precision(ddp_tape_t *tape, ddp_precision_t precision)
 {
     tape->precision = precision;
+}
+
+void ddp_tape_set_loss_scale(ddp_tape_t *tape, float scale)
+{
+    tape->loss_scale = scale;
 }
 
 ddp_status_t ddp_tape_begin(ddp_tape_t *tape, const ddp_tape_begin_t *begin)

@@ -97,6 +97,7 @@ struct ddp_tape {
     ddp_arena_t          host;        /* nodes and tensors */
     ddp_conv_algo_t      conv;
     ddp_precision_t      precision;
+    float                loss_scale;
     bool                 recompute; /* of blocks */
     ddp_tape_begin_t     begin;
     bool                 begun;

@@ -79,6 +79,7 @@ typedef struct ddp_cuda_prepare_args {
     size_t                    ranks;
     bool                      average_ranks; /* rank_scale is wanted, and grad_scale is 1 */
     bool                      two_phase;
+    float                     loss_scale; /* that the gradients were multiplied by; 0: they were not */
     uint64_t                 *steps;      /* [n] updates so far */
     ddp_cuda_coef_t          *coef;       /* [n] */
     float                    *rank_scale; /* [ranks] 1 / (ranks * weight of its micro-batches), or 0 */

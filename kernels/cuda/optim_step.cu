@@ -25,6 +25,11 @@ static __device__ inline double power(double base, uint64_t n)
     return result;
 }
 
+static __device__ inline double loss_scale_of(const ddp_cuda_prepare_args_t &a)
+{
+    return a.loss_scale > 0.0F ? (double)a.loss_scale : 1.0;
+}
+
 static __device__ inline ddp_cuda_sums_t add_leaves(const ddp_cuda_prepare_args_t &a)
 {
     ddp_cuda_sums_t sums = {};
@@ -44,7 +49,7 @@ static __device__ inline ddp_cuda_sums_t add_leaves(const ddp_cuda_prepare_args_
     if (a.average_ranks) {
         sums.grad_scale = 1.0F;
     } else {
-        sums.grad_scale = sums.update != 0 ? (float)(1.0 / sums.weight) : 0.0F;
+        sums.grad_scale = sums.update != 0 ? (float)(1.0 / __dmul_rn(sums.weight, loss_scale_of(a))) : 0.0F;
     }
     return sums;
 }
@@ -62,7 +67,8 @@ static __device__ inline float scale_of_rank(const ddp_cuda_prepare_args_t &a, s
     for (size_t v = first; v < end && v < a.present; v++) {
         weight += a.in.leaves[v].weight;
     }
-    return weight > 0.0 ? (float)(1.0 / __dmul_rn((double)a.ranks, weight)) : 0.0F;
+    return weight > 0.0 ? (float)(1.0 / __dmul_rn(__dmul_rn((double)a.ranks, weight), loss_scale_of(a)))
+                        : 0.0F;
 }
 
 static __device__ inline ddp_cuda_coef_t average_coef(const ddp_cuda_tensor_t &tensor, size_t parts)

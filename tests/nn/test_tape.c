@@ -230,6 +230,28 @@ START_TEST(a_layer_that_is_skipped_every_other_time_is_used_and_ready_only_when_
 }
 END_TEST
 
+START_TEST(a_loss_scale_multiplies_every_gradient)
+{
+    nn_world_t world;
+    float     *plain;
+
+    open_world(&world);
+    micro_batch(&world, &training, 6, 0);
+    plain = copy_grads(&world);
+    ddp_tape_set_loss_scale(world.tape, 4096.0F);
+    micro_batch(&world, &training, 6, 0);
+    for (size_t i = 0; i < N_PARAMS; i++) {
+        const ddp_tensor_desc_t *desc = &ddp_params_descs(world.params)[i];
+
+        for (size_t e = 0; e < desc->count && i != UNUSED; e++) {
+            ck_assert(ddp_params_grad(world.params, i)[e] == 4096.0F * plain[desc->offset + e]);
+        }
+    }
+    free(plain);
+    nn_world_close(&world);
+}
+END_TEST
+
 START_TEST(nothing_is_allocated_after_the_first_step)
 {
     const ddp_tape_begin_t evaluation = {.training = false};
@@ -471,6 +493,7 @@ int main(void)
     tcase_add_test(tcase, accumulating_adds_to_what_the_arena_holds);
     tcase_add_test(tcase, the_last_loss_is_the_one_that_is_differentiated);
     tcase_add_test(tcase, calls_out_of_order_are_errors_of_the_state);
+    tcase_add_test(tcase, a_loss_scale_multiplies_every_gradient);
     tcase_add_test(tcase, an_empty_micro_batch_gives_zero_gradients);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
