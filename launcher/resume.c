@@ -308,9 +308,9 @@ static ddp_status_t check_content(ddp_run_t *run)
     if (!c->is_init && strcmp(data, state->data) != 0) {
         ddp_log(DDP_LOG_WARN, "resume: the training data were '%s', are now '%s'", state->data, data);
     }
-    if (!c->is_init && strcmp(state->isa, ddp_isa_name(run->isa)) != 0) {
+    if (!c->is_init && strcmp(state->isa, ddp_run_arithmetic(run)) != 0) {
         ddp_log(DDP_LOG_WARN, "resume: computed with %s so far, now with %s: the last bits will differ",
-                state->isa, ddp_isa_name(run->isa));
+                state->isa, ddp_run_arithmetic(run));
     }
     return status;
 }

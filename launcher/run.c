@@ -327,6 +327,11 @@ out:
     return status;
 }
 
+const char *ddp_run_arithmetic(const ddp_run_t *run)
+{
+    return run->gpus != NULL ? "cuda" : ddp_isa_name(run->isa);
+}
+
 ddp_reducer_params_t ddp_run_reducer_params(const ddp_run_t *run)
 {
     ddp_reducer_params_t params = DDP_REDUCER_PARAMS_INIT;

@@ -140,6 +140,8 @@ ddp_status_t ddp_run_build(ddp_run_t *run) DDP_NODISCARD;
 ddp_status_t ddp_run_setup(ddp_run_t *run) DDP_NODISCARD;
 /** The command `train`: all of the above, then train or --dry-run. Collective. */
 ddp_status_t ddp_run_command(ddp_run_t *run, ddp_status_t early) DDP_NODISCARD;
+/** Whose rounding the results have: "cuda", or the instruction set. */
+const char *ddp_run_arithmetic(const ddp_run_t *run);
 /** Local: frees everything, in any state. */
 void ddp_run_teardown(ddp_run_t *run);
 /** Open and check the data and fill run->data. Local. */

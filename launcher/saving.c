@@ -121,7 +121,7 @@ static ddp_status_t begin(ddp_run_t *run, uint64_t done)
         .samples_seen  = next.epoch * run->data.samples + next.first,
         .seed          = run->config.train.seed,
         .micro_batches = ddp_config_micro_batches(&run->config),
-        .isa           = ddp_isa_name(run->isa),
+        .isa           = ddp_run_arithmetic(run),
         .optimizer     = kind,
         .n_slots       = ddp_optim_slots(&optim),
         .slot          = {ddp_optim_slot_name(&optim, 0), ddp_optim_slot_name(&optim, 1)},

@@ -196,7 +196,7 @@ static void say_start(const ddp_run_t *run)
     workers_text(run, workers, sizeof(workers));
     ddp_log(DDP_LOG_INFO, "model %s, %zu parameters%s; %s, batch %" PRIu64 " in %zu micro-batches; %s", model,
             ddp_params_elements(run->params), frozen, workers, run->config.train.batch,
-            ddp_config_micro_batches(&run->config), run->gpus != NULL ? "cuda" : ddp_isa_name(run->isa));
+            ddp_config_micro_batches(&run->config), ddp_run_arithmetic(run));
     if (run->gpus != NULL) {
         say_gpus(run);
     }

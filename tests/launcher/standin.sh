@@ -30,10 +30,11 @@ make_text()
     done >text.txt
 }
 
-# losses FOLDER: of all steps and evaluations
+# losses FOLDER: of all steps and evaluations, or what `events` says
+events='step\|eval'
 losses()
 {
-    sed -n 's/.*"event":"\(step\|eval\)".*"loss":\([^,}]*\).*/\1 \2/p' "$1/metrics.jsonl"
+    sed -n 's/.*"event":"\('"$events"'\)".*"epoch":[0-9]*,"loss":\([^,}]*\).*/\1 \2/p' "$1/metrics.jsonl"
 }
 
 # near FOLDER WANTED: the losses of both, one for one, within 1e-5 of each other
@@ -126,6 +127,13 @@ host()
         CUSIM_SCHED=$order CUSIM_LAZY=1 gpus 2 "host.$order" $mlp --set ddp.backend=host
         same "backend host, $order"
     done
+    run 0 "$program" $mlp --set ddp.backend=host --mode dp --devices 0,1 --out dp
+    near dp cpu
+    ranks 2 0 $mlp --set optimizer.shard=true --set train.steps=3 --set schedule.kind=constant --out half
+    ranks 2 0 $mlp --set schedule.kind=constant --resume auto --out half --set ddp.backend=host
+    events=step
+    cpu constant $mlp --set schedule.kind=constant
+    near half constant
 }
 
 orders()
@@ -163,6 +171,87 @@ norms()
 {
     cpu cpu $resnet
     gpus 2 two $resnet --set ddp.reduction=exact
+}
+
+# Begun with two GPUs and shared moments, gone on with on three, on one, with DataParallel and on the CPU; and from the CPU
+# to GPUs. Where it goes on with GPUs and the exact sum, it is as if nothing had happened.
+resume()
+{
+    events=step
+    steps="$mlp --set schedule.kind=constant --set ddp.reduction=exact"
+    cpu cpu $steps
+    gpus 1 whole $steps
+    one=$(weights)
+    for shard in true false; do
+        ranks 2 0 $steps --set optimizer.shard=$shard --set train.steps=3 --out "half.$shard"
+    done
+    cp -r half.true on3
+    gpus 3 on3 $steps --resume auto
+    same 'three GPUs'
+    cp -r half.false on1
+    gpus 1 on1 $steps --resume auto --set optimizer.shard=true
+    same 'one GPU'
+    cp -r half.true dp
+    run 0 "$program" $steps --resume auto --out dp --mode dp --devices 0,1
+    same DataParallel
+    near dp cpu
+    cp -r half.true back
+    run 0 "$program" $steps --resume auto --out back --set ddp.device=cpu --log warn
+    grep -q 'computed with cuda so far, now with' err || fail 'nothing is said of the change'
+    near back cpu
+    run 0 "$program" $steps --set train.steps=3 --set ddp.device=cpu --out there
+    gpus 2 there $steps --resume auto --set optimizer.shard=true
+}
+
+# What a GPU has learned is written as on the CPU.
+generate()
+{
+    make_text
+    ranks 2 0 $gpt --out run --set checkpoint.every_steps=5 --set train.sample_tokens=4 --log info
+    grep -q 'sample |' err || fail 'no sample in the log'
+    checkpoint=run/checkpoints/latest.h5
+    run 0 "$program" generate $checkpoint --tokens 12 --temperature 0 --prompt 'line' --device cpu
+    mv out cpu.txt
+    run 0 "$program" generate $checkpoint --tokens 12 --temperature 0 --prompt 'line'
+    cmp out cpu.txt || fail 'another text than on the CPU'
+    run 2 "$program" generate $checkpoint --device gpu
+    says "--device 'gpu': allowed are auto, cpu, cuda"
+    CUSIM_DEVICES=0 run 2 "$program" generate $checkpoint --device cuda
+    says '--device cuda: no'
+    run 0 "$program" eval $checkpoint
+    sed 's/ in [0-9.]* s//' out >gpu.txt
+    run 0 "$program" eval $checkpoint --set ddp.device=cpu
+    sed 's/ in [0-9.]* s//' out >cpu.txt
+    cmp gpu.txt cpu.txt || fail 'evaluated otherwise than on the CPU'
+}
+
+# DataParallel: replicas on GPUs, the bits of ranks.
+dp()
+{
+    cpu cpu $mlp
+    gpus 2 ranks $mlp --set ddp.reduction=exact
+    one=$(weights)
+    for loss in outside inside; do
+        for ids in 0 0,1 2,0,1; do
+            run 0 "$program" $mlp --set ddp.reduction=exact --mode dp --devices $ids --set dp.loss=$loss \
+                --out "$loss.$ids"
+            same "loss $loss, devices $ids"
+        done
+    done
+    CUSIM_SCHED=lifo CUSIM_LAZY=1 run 0 "$program" $mlp --set ddp.reduction=exact --mode dp --devices 0,1 \
+        --set dp.output_device=1 --out lifo
+    same 'outputs on device 1'
+    run 0 "$program" $mlp --set ddp.reduction=fast --mode dp --devices 0,1 --out fast
+    near fast cpu
+    holds outside.0,1/metrics.jsonl '"gpus":\[{"name":"cusim","bus":"0000:01:00.0"'
+}
+
+# Running averages are those of the first device, as on the CPU.
+dp_norms()
+{
+    cpu cpu $resnet --mode dp --devices 0,1
+    run 0 "$program" $resnet --mode dp --devices 0,1 --set ddp.reduction=exact --out dp
+    near dp cpu
 }
 
 "$case"
