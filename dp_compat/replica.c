@@ -60,6 +60,7 @@ static ddp_status_t make_device(ddp_replica_t *replica)
     params.kind         = ddp_device_kind(first);
     params.ordinal      = replica->id; /* of a GPU */
     params.isa          = ddp_device_isa(first);
+    params.is_exact     = ddp_device_is_exact(first);
     params.name         = replica->name;
     params.memory_bytes = replica->dp->caps[replica->index];
     DDP_TRY(ddp_device_create(&params, &replica->device));

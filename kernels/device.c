@@ -31,11 +31,12 @@ ddp_status_t ddp_device_create(const ddp_device_params_t *params, ddp_device_t *
     DDP_TRY(find_backend(params->kind, &backend));
     device = calloc(1, sizeof(*device));
     DDP_REQUIRE(device != NULL, DDP_ERR_NO_MEMORY, "no memory for a device");
-    device->backend = backend;
-    device->kind    = params->kind;
-    device->ordinal = params->ordinal;
-    device->name    = params->name != NULL ? params->name : backend->name;
-    device->dry     = params->dry;
+    device->backend  = backend;
+    device->kind     = params->kind;
+    device->ordinal  = params->ordinal;
+    device->name     = params->name != NULL ? params->name : backend->name;
+    device->dry      = params->dry;
+    device->is_exact = params->is_exact;
     DDP_TRY(backend->device_open(device, params));
     ddp_device_memory_open(device, params->memory_bytes);
     *device_p = device;
@@ -72,6 +73,11 @@ ddp_isa_t ddp_device_isa(const ddp_device_t *device)
 bool ddp_device_has_bf16(const ddp_device_t *device)
 {
     return device->has_bf16;
+}
+
+bool ddp_device_is_exact(const ddp_device_t *device)
+{
+    return device->is_exact;
 }
 
 bool ddp_device_is_deferred(const ddp_device_t *device)

@@ -63,7 +63,8 @@ typedef struct ddp_device_params {
     ddp_isa_t         isa;     /* cpu: set that all ranks agreed on; must be one this processor has */
     bool dry; /* work is checked and dropped, memory is addresses that nobody has: to learn what a run will
                  need */
-    const char *name;         /* for errors ("device 1"); static text, or NULL: "cpu", "cuda" */
+    bool        is_exact; /* cuda: of the engines of libraries only those that give the same bits each time */
+    const char *name;     /* for errors ("device 1"); static text, or NULL: "cpu", "cuda" */
     size_t      memory_bytes; /* it may hold: what does not fit fails as on a real device; 0: no cap */
 } ddp_device_params_t;
 #define DDP_DEVICE_PARAMS_INIT                                                                               \
@@ -83,6 +84,8 @@ DDP_API ddp_isa_t ddp_device_isa(const ddp_device_t *device);
 /** Whether products of bfloat16 are no slower than float32: on cpu what ddp_isa_has_bf16() said when the
  * device was created. */
 DDP_API bool ddp_device_has_bf16(const ddp_device_t *device);
+/** As the device was made. */
+DDP_API bool ddp_device_is_exact(const ddp_device_t *device);
 /** DDP_DEVICE_SCHEDULE=defer: who hands memory on spoils it first, so that a reader that comes too late is
  * seen. */
 DDP_API bool ddp_device_is_deferred(const ddp_device_t *device);

@@ -63,6 +63,7 @@ struct ddp_device {
     const char          *name;   /* static */
     void                *native; /* owned by the backend */
     bool                 dry;
+    bool                 is_exact; /* cuda */
 
     ddp_allocator_t     allocator, host_allocator;
     ddp_device_memory_t memory;

@@ -205,6 +205,21 @@ out:
     return status;
 }
 
+size_t ddp_gpus_own(const ddp_run_t *run)
+{
+    return run->devices.n > 0 ? 0 : (size_t)ddp_comm_rank(run->comm);
+}
+
+void ddp_gpus_device_params(const ddp_run_t *run, ddp_device_params_t *params)
+{
+    params->isa      = run->isa;
+    params->is_exact = run->config.ddp.reduction == (int)DDP_REDUCTION_EXACT;
+    if (run->gpus != NULL) {
+        params->kind    = DDP_DEVICE_CUDA;
+        params->ordinal = run->gpus[ddp_gpus_own(run)].ordinal;
+    }
+}
+
 int ddp_gpus_sharing(const ddp_run_t *run)
 {
     const int me = ddp_comm_rank(run->comm);

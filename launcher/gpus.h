@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "kernels/cuda.h"
+#include "kernels/device.h"
 
 struct ddp_run;
 
@@ -31,6 +32,12 @@ ddp_status_t ddp_gpus_choose(struct ddp_run *run) DDP_NODISCARD;
  * that number
  */
 ddp_status_t ddp_gpus_take(struct ddp_run *run) DDP_NODISCARD;
+
+/** Which of run->gpus is this rank's own, or of its first device. */
+size_t ddp_gpus_own(const struct ddp_run *run);
+
+/** What this rank's device, or its first one, is made of: all but its name and cap. */
+void ddp_gpus_device_params(const struct ddp_run *run, ddp_device_params_t *params);
 
 /** Ranks of this machine, this one included, that have this rank's GPU. */
 int ddp_gpus_sharing(const struct ddp_run *run);

@@ -61,9 +61,8 @@ static ddp_status_t plan_tape(const ddp_run_t *run, ddp_run_memory_t *memory)
     void                   *samples = NULL;
     const ddp_allocator_t  *numbers = NULL;
 
-    dry.kind = run->gpus != NULL ? DDP_DEVICE_CUDA : DDP_DEVICE_CPU;
-    dry.isa  = run->isa;
-    dry.dry  = true;
+    ddp_gpus_device_params(run, &dry);
+    dry.dry = true;
     DDP_TRY(ddp_device_create(&dry, &device));
     DDP_TRY(ddp_stream_create(device, "dry", &stream));
     DDP_TRY(ddp_run_model(run, &params, &model));

@@ -12,22 +12,12 @@
 #define GPUS_TOLD    ((size_t)4)
 #define MOST_LOADERS ((size_t)4) /* threads of train.mode dp */
 
-/* Of this rank's own, or of the first device. */
-static size_t gpu_index(const ddp_run_t *run)
-{
-    return run->devices.n > 0 ? 0 : (size_t)ddp_comm_rank(run->comm);
-}
-
 static ddp_status_t create_device(ddp_run_t *run)
 {
     ddp_status_t        status = DDP_OK;
     ddp_device_params_t params = DDP_DEVICE_PARAMS_INIT;
 
-    params.isa = run->isa;
-    if (run->gpus != NULL) {
-        params.kind    = DDP_DEVICE_CUDA;
-        params.ordinal = run->gpus[gpu_index(run)].ordinal;
-    }
+    ddp_gpus_device_params(run, &params);
     if (run->devices.n > 0) { /* the first of several */
         snprintf(run->device_name, sizeof(run->device_name), "device %d", run->devices.id[0]);
         params.name         = run->device_name;
@@ -223,7 +213,7 @@ ddp_status_t ddp_run_build(ddp_run_t *run)
         const ddp_loader_params_t loader = ddp_run_loader_params(run);
         ddp_cores_before_t        before;
 
-        ddp_cores_go_near(run->gpus != NULL ? run->gpus[gpu_index(run)].numa : -1, &before);
+        ddp_cores_go_near(run->gpus != NULL ? run->gpus[ddp_gpus_own(run)].numa : -1, &before);
         status = ddp_loader_create(&loader, &run->loader);
         ddp_cores_leave(&before);
     }

@@ -14,18 +14,20 @@ static size_t larger(size_t a, size_t b)
 
 size_t ddp_cuda_conv2d_scratch_bytes(const ddp_device_t *device, const ddp_conv2d_shape_t *shape)
 {
-    const size_t cudnn = device->dry ? 0 : ddp_cudnn_conv2d_scratch_bytes(device, shape);
+    const size_t cudnn = ddp_cudnn_conv2d_scratch_bytes(device, shape);
 
     return larger(larger(cudnn, ddp_cuda_conv2d_plain_scratch_bytes(shape)), LEAST_SCRATCH);
 }
 
 ddp_status_t ddp_cuda_conv2d(ddp_stream_t *stream, const ddp_conv2d_args_t *args)
 {
+    ddp_status_t status;
+
     if (args->shape.n == 0) {
         return DDP_OK;
     }
-    return ddp_cudnn_takes_conv2d(stream->device, &args->shape) ? ddp_cudnn_conv2d(stream, args)
-                                                                : ddp_cuda_conv2d_plain(stream, args);
+    status = ddp_cudnn_conv2d(stream, args);
+    return status == DDP_ERR_UNSUPPORTED ? ddp_cuda_conv2d_plain(stream, args) : status;
 }
 
 ddp_status_t ddp_cuda_conv2d_backward(ddp_stream_t *stream, const ddp_conv2d_backward_args_t *args)
@@ -38,11 +40,11 @@ ddp_status_t ddp_cuda_conv2d_backward(ddp_stream_t *stream, const ddp_conv2d_bac
                                          .db         = args->db,
                                          .accumulate = args->accumulate_dw};
 
-    if (s->n > 0 && ddp_cudnn_takes_conv2d(stream->device, s)) {
-        DDP_TRY(ddp_cudnn_conv2d_backward(stream, args));
-    } else {
-        DDP_TRY(ddp_cuda_conv2d_backward_plain(stream, args));
+    status = s->n > 0 ? ddp_cudnn_conv2d_backward(stream, args) : DDP_ERR_UNSUPPORTED;
+    if (status == DDP_ERR_UNSUPPORTED) {
+        status = ddp_cuda_conv2d_backward_plain(stream, args);
     }
+    DDP_TRY(status);
     if (args->db != NULL) {
         DDP_TRY(ddp_cuda_bias_grad(stream, &bias));
     }

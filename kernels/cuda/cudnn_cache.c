@@ -61,13 +61,17 @@ ddp_status_t ddp_cudnn_cache_get(ddp_cudnn_cache_t *cache, const ddp_cudnn_key_t
                                  ddp_cudnn_build_fn_t *build, unsigned refused,
                                  const ddp_cudnn_plan_t **plan_p)
 {
-    entry_t     *entry  = find(cache, key);
-    ddp_status_t status = DDP_OK;
+    ddp_status_t    status = DDP_OK;
+    ddp_cudnn_key_t whole  = *key;
+    entry_t        *entry  = NULL;
+
+    whole.words[DDP_CUDNN_KEY - 1] = refused;
+    entry                          = find(cache, &whole);
 
     if (entry == NULL) {
         entry = calloc(1, sizeof(*entry));
         DDP_REQUIRE(entry != NULL, DDP_ERR_NO_MEMORY, "no memory for a plan of cuDNN");
-        entry->key = *key;
+        entry->key = whole;
         ddp_cudnn_graph_init(&entry->plan.graph, cache->target->table);
         build(&entry->plan.graph, key);
         entry->status = ddp_cudnn_plan_build(cache->target, refused, &entry->plan);

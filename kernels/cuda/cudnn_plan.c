@@ -251,5 +251,6 @@ ddp_status_t ddp_cudnn_plan_execute(const ddp_cudnn_target_t *target, const ddp_
     DDP_TRY(ddp_cudnn_status(table, table->execute(target->handle, plan->plan, pack), "cudnnBackendExecute"));
 out:
     ddp_cudnn_graph_free(&graph);
-    return status;
+    /* Not DDP_ERR_UNSUPPORTED, which would have it computed in another way: what failed here had a plan. */
+    return status == DDP_OK ? DDP_OK : ddp_fail(DDP_ERR_DEVICE, "%s", ddp_error_line());
 }

@@ -56,7 +56,8 @@ typedef struct ddp_cudnn_pointers {
 /** Constness is lost here: cuDNN takes what is read and what is written in one list. */
 void ddp_cudnn_point(ddp_cudnn_pointers_t *pointers, int64_t uid, const void *memory);
 
-/** Put the plan into `stream`. @param [in] workspace  device, 256-byte aligned, plan->workspace_bytes */
+/** Put the plan into `stream`. @param [in] workspace  device, 256-byte aligned, plan->workspace_bytes
+ * @return DDP_ERR_DEVICE with cuDNN's reason */
 ddp_status_t ddp_cudnn_plan_execute(const ddp_cudnn_target_t *target, const ddp_cudnn_plan_t *plan,
                                     const ddp_cudnn_pointers_t *pointers, void *workspace,
                                     cudaStream_t stream) DDP_NODISCARD;
@@ -64,7 +65,7 @@ ddp_status_t ddp_cudnn_plan_execute(const ddp_cudnn_target_t *target, const ddp_
 /** Plans by what they were made for, and what there is no plan for. */
 typedef struct ddp_cudnn_cache ddp_cudnn_cache_t;
 
-/* Longest key of a plan: words that say all on which it depends. */
+/* Words of a key: all on which a plan depends. The last one is the cache's, for the refused notes. */
 #define DDP_CUDNN_KEY 16
 
 typedef struct ddp_cudnn_key {

@@ -50,8 +50,8 @@ typedef struct ddp_cudnn_table {
 } ddp_cudnn_table_t;
 
 /**
- * Open libcudnn.so.9 and fill `table`: from the folder DDP_CUDNN_PATH if that is set, else where the loader
- * finds it. DDP_CUDNN_PATH=none: do without. It stays open for the rest of the process.
+ * cudnn_library.c: open libcudnn.so.9 and fill `table`: from the folder DDP_CUDNN_PATH if that is set, else
+ * where the loader finds it. DDP_CUDNN_PATH=none: do without. It stays open for the rest of the process.
  * @return DDP_ERR_UNSUPPORTED, with why: not found, a function is missing, too old, or not wanted; `table` is
  * as it was
  */

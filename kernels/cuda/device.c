@@ -111,7 +111,8 @@ static void cuda_device_close(ddp_device_t *device)
 {
     ddp_cuda_device_t *cuda = ddp_cuda_of(device);
 
-    if (cuda == NULL || ddp_cuda_enter(device) != DDP_OK) {
+    /* A dry device may be of a machine without a GPU. */
+    if (cuda == NULL || (!device->dry && ddp_cuda_enter(device) != DDP_OK)) {
         return;
     }
     for (int i = 0; i < DDP_CUDA_PARTS; i++) {
@@ -122,7 +123,9 @@ static void cuda_device_close(ddp_device_t *device)
     if (cuda->setup != NULL) {
         (void)cudaStreamDestroy(cuda->setup);
     }
-    (void)cudaFreeHost(cuda->fault);
+    if (cuda->fault != NULL) {
+        (void)cudaFreeHost(cuda->fault);
+    }
     free(cuda);
     device->native = NULL;
 }
@@ -134,13 +137,15 @@ static ddp_status_t cuda_device_open(ddp_device_t *device, const ddp_device_para
 
     device->isa      = DDP_ISA_PLAIN;
     device->has_bf16 = true;
-    if (params->dry) {
-        return DDP_OK;
+    if (!params->dry) {
+        DDP_TRY(check_ordinal(params->ordinal));
     }
-    DDP_TRY(check_ordinal(params->ordinal));
     cuda = calloc(1, sizeof(*cuda));
     DDP_REQUIRE(cuda != NULL, DDP_ERR_NO_MEMORY, "no memory for a device");
     device->native = cuda;
+    if (params->dry) { /* libraries are asked for their scratch, where they are there */
+        return DDP_OK;
+    }
     DDP_TRY(ddp_cuda_enter(device));
     DDP_TRY_CUDA(device, cudaDeviceGetStreamPriorityRange(&cuda->low, &cuda->high));
     DDP_TRY_CUDA(device, cudaDeviceGetAttribute(&cuda->multiprocessors, cudaDevAttrMultiProcessorCount,

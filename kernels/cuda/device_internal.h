@@ -36,7 +36,7 @@ typedef struct ddp_cuda_device {
     ddp_cuda_part_t   parts[DDP_CUDA_PARTS];
 } ddp_cuda_device_t;
 
-/** Not for a dry device, which has none. */
+/** Of a dry device only the parts. */
 static inline ddp_cuda_device_t *ddp_cuda_of(const ddp_device_t *device)
 {
     return device->native;

@@ -152,6 +152,18 @@ static cudnnStatus_t attribute_get(const cudnnBackendDescriptor_t d, cudnnBacken
     return CUDNN_STATUS_SUCCESS;
 }
 
+static const ddp_descriptor_t *graph_of(const ddp_descriptor_t *plan)
+{
+    const ddp_descriptor_t *config = ddp_attribute_part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+
+    return ddp_attribute_part(config, CUDNN_ATTR_ENGINECFG_ENGINE);
+}
+
+static const ddp_attribute_t *ops_of(const ddp_descriptor_t *plan)
+{
+    return ddp_attribute_find(graph_of(plan), CUDNN_ATTR_OPERATIONGRAPH_OPS);
+}
+
 static cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
 {
     ddp_descriptor_t *own = d;
@@ -163,6 +175,9 @@ static cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
         if (ddp_interpreter.finalize != CUDNN_STATUS_SUCCESS) {
             return ddp_interpreter.finalize;
         }
+        if (ddp_interpreter.most_ops > 0 && ops_of(own)->count > ddp_interpreter.most_ops) {
+            return CUDNN_STATUS_NOT_SUPPORTED;
+        }
         ddp_interpreter.plans++;
     }
     own->is_final = true;
@@ -172,15 +187,13 @@ static cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
 static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                              cudnnBackendDescriptor_t pack)
 {
-    const ddp_descriptor_t *config = ddp_attribute_part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
-
     if (ddp_interpreter.execute != CUDNN_STATUS_SUCCESS) {
         return ddp_interpreter.execute;
     }
     if (destroy(handle) != CUDNN_STATUS_SUCCESS || !((const ddp_descriptor_t *)pack)->is_final) {
         return CUDNN_STATUS_BAD_PARAM;
     }
-    ddp_interpreter_run(ddp_attribute_part(config, CUDNN_ATTR_ENGINECFG_ENGINE), pack);
+    ddp_interpreter_run(graph_of(plan), pack);
     ddp_interpreter.executed++;
     return CUDNN_STATUS_SUCCESS;
 }

@@ -12,6 +12,7 @@
 typedef struct ddp_interpreter {
     unsigned      notes;     /* of its engine, bits as DDP_CUDNN_NOTE() */
     int64_t       workspace; /* bytes that its plans want */
+    int64_t       most_ops;  /* of a graph that it makes a plan of; 0: any number */
     cudnnStatus_t finalize;  /* answer to the finalization of a plan */
     cudnnStatus_t execute;   /* answer to an execution */
     cudnnStatus_t create;    /* answer to cudnnCreate() */

@@ -401,18 +401,21 @@ static void run_op(run_t *run, const ddp_descriptor_t *op)
     }
 }
 
-/* Results go to memory one by one: between the elements of a tensor with strides lies something else. */
+/* What lies between the elements of a tensor with strides stays as it is. */
 static void write_back(const tensor_t *t)
 {
+    const size_t bytes = (size_t)t->span * bytes_of(t->type);
+    void        *raw   = malloc(bytes);
+
+    copy(ddp_interpreter.read, raw, t->memory, bytes);
     EACH(c, t)
     {
         const int64_t offset = at(t, c) - t->values;
-        char          raw[4] = {0};
 
-        store(raw, 0, t->type, t->values[offset]);
-        copy(ddp_interpreter.write, (char *)t->memory + (size_t)offset * bytes_of(t->type), raw,
-             bytes_of(t->type));
+        store(raw, offset, t->type, t->values[offset]);
     }
+    copy(ddp_interpreter.write, t->memory, raw, bytes);
+    free(raw);
 }
 
 void ddp_interpreter_run(const ddp_descriptor_t *graph, const ddp_descriptor_t *pack)
