@@ -6,7 +6,7 @@ set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 root=$top/build/cuda
-python=${PYTHON:-python3}
+python=python3
 
 headers="nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cublas==13.1.0.3
     nvidia-cudnn-cu13==9.19.0.56 nvidia-nccl-cu13==2.28.9"
@@ -22,6 +22,10 @@ nvcc) wheels="$headers $compiler" ;;
 esac
 
 mkdir -p "$root/wheels"
+if ! "$python" -m pip --version >/dev/null 2>&1; then # Debian's python3 comes without pip
+    "$python" -m venv "$root/python"
+    python=$root/python/bin/python
+fi
 for wheel in $wheels; do
     [ ! -f "$root/wheels/$wheel" ] || continue
     echo "cuda: $wheel from PyPI"
