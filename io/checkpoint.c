@@ -138,6 +138,10 @@ static ddp_status_t read_training(ddp_checkpoint_t *c, hid_t file)
     DDP_TRY(get_number(c, group, "seed", H5T_NATIVE_UINT64, &state->seed));
     DDP_TRY(get_number(c, group, "micro_batches", H5T_NATIVE_UINT64, &state->micro_batches));
     DDP_TRY(get_number(c, group, "best_loss", H5T_NATIVE_DOUBLE, &state->best_loss));
+    if (H5Aexists(group, "loss_scale") > 0) {
+        DDP_TRY(get_number(c, group, "loss_scale", H5T_NATIVE_DOUBLE, &state->loss_scale));
+        DDP_TRY(get_number(c, group, "loss_scale_steps", H5T_NATIVE_UINT64, &state->loss_scale_steps));
+    }
     DDP_TRY(get_text(c, group, "isa", c->isa));
     DDP_TRY(get_text(c, group, "data", c->data));
     DDP_TRY(get_text(c, group, "producer", c->producer));

@@ -44,6 +44,8 @@ typedef struct ddp_training_state {
     const char *config;                  /* resolved configuration, YAML */
     const char *producer;                /* "ddptrain 0.3.0" */
     double      best_loss;               /* smallest validation loss so far; NaN: none yet */
+    double      loss_scale;              /* of a run in half precision (ddp_loss_scale_t); 0: it has none */
+    uint64_t    loss_scale_steps;
 } ddp_training_state_t;
 
 /** A tensor of /model and its moments. */

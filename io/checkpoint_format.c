@@ -220,6 +220,10 @@ static ddp_status_t put_training(skeleton_t *s)
     DDP_TRY(put_u64(group, "seed", state->seed));
     DDP_TRY(put_u64(group, "micro_batches", state->micro_batches));
     DDP_TRY(put_double(group, "best_loss", isnan(state->best_loss) ? NAN : state->best_loss));
+    if (state->loss_scale > 0) {
+        DDP_TRY(put_double(group, "loss_scale", state->loss_scale));
+        DDP_TRY(put_u64(group, "loss_scale_steps", state->loss_scale_steps));
+    }
     DDP_TRY(put_text(group, "isa", state->isa));
     DDP_TRY(put_text(group, "data", state->data));
     DDP_TRY(put_text(group, "producer", state->producer));

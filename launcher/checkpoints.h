@@ -2,6 +2,7 @@
 #ifndef DDP_CHECKPOINTS_H_
 #define DDP_CHECKPOINTS_H_
 
+#include "ddp/reducer.h"
 #include "io/checkpoint.h"
 #include "io/saver.h"
 #include "launcher/options.h"
@@ -20,6 +21,7 @@ typedef struct ddp_checkpoints {
     int               lock_fd;    /* owned; rank 0: the run's folder is ours; 0: none */
     ddp_saver_t      *saver;      /* owned; NULL: the configuration asks for none */
     double            best_loss;  /* rank 0: least validation loss of what is saved; NaN: none */
+    ddp_loss_scale_t  loss_scale; /* to go on with; 0: there is none */
     double            loss;       /* of the last validation, after loss_step steps; 0: none */
     uint64_t          loss_step;
     bool              is_held;                 /* rank 0: by a disk that does not answer */

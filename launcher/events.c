@@ -237,6 +237,9 @@ void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
     if (report->skipped > 0) {
         ddp_events_number(event, "skipped", (double)report->skipped);
     }
+    if (run->config.train.precision == (int)DDP_PRECISION_FP16) {
+        ddp_events_number(event, "loss_scale", report->loss_scale);
+    }
     ddp_events_write(run, event);
 }
 

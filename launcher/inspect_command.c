@@ -147,6 +147,9 @@ static void say_training(const ddp_training_state_t *state)
     } else {
         printf("best_loss     %.9g\n", state->best_loss);
     }
+    if (state->loss_scale > 0) {
+        printf("loss_scale    %g\n", state->loss_scale);
+    }
     printf("producer      %s\n", state->producer);
 }
 
@@ -226,6 +229,9 @@ static void add_training(cJSON *json, const ddp_training_state_t *state)
     cJSON_AddNumberToObject(object, "seed", (double)state->seed);
     cJSON_AddNumberToObject(object, "micro_batches", (double)state->micro_batches);
     cJSON_AddNumberToObject(object, "best_loss", state->best_loss); /* NaN is null */
+    if (state->loss_scale > 0) {
+        cJSON_AddNumberToObject(object, "loss_scale", state->loss_scale);
+    }
     cJSON_AddStringToObject(object, "isa", state->isa);
     cJSON_AddStringToObject(object, "optimizer", state->optimizer);
     cJSON_AddStringToObject(object, "data", state->data);

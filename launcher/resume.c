@@ -16,6 +16,8 @@ typedef struct choice {
     uint8_t  is_found, is_init;
     uint64_t step, micro_batch;
     double   best_loss;
+    double   loss_scale; /* 0: none */
+    uint32_t loss_scale_steps;
 } choice_t;
 
 static bool is_requeued(void)
@@ -253,8 +255,10 @@ static ddp_status_t look(ddp_run_t *run, choice_t *choice)
     choice->is_found = c->opened != NULL ? 1 : 0;
     choice->is_init  = c->is_init ? 1 : 0;
     if (c->opened != NULL && !c->is_init) {
-        choice->step      = ddp_checkpoint_state(c->opened)->step;
-        choice->best_loss = ddp_checkpoint_state(c->opened)->best_loss;
+        choice->step             = ddp_checkpoint_state(c->opened)->step;
+        choice->best_loss        = ddp_checkpoint_state(c->opened)->best_loss;
+        choice->loss_scale       = ddp_checkpoint_state(c->opened)->loss_scale;
+        choice->loss_scale_steps = (uint32_t)ddp_checkpoint_state(c->opened)->loss_scale_steps;
         DDP_TRY(compare_config(run, choice));
     }
 out:
@@ -278,6 +282,7 @@ ddp_status_t ddp_checkpoints_find(ddp_run_t *run)
     c->is_init    = choice.is_init != 0;
     c->first_step = choice.step;
     c->best_loss  = choice.best_loss;
+    c->loss_scale = (ddp_loss_scale_t){(float)choice.loss_scale, choice.loss_scale_steps};
     if (choice.micro_batch > 0) {
         run->config.train.micro_batch = choice.micro_batch;
     }
@@ -326,6 +331,9 @@ ddp_status_t ddp_checkpoints_restore(ddp_run_t *run)
     DDP_TRY(ddp_comm_agree(run->comm, check_content(run)));
     DDP_TRY(ddp_checkpoint_restore(run->comm, run->reducer, ddp_params_descs(run->params),
                                    ddp_params_count(run->params), c->opened, c->is_init));
+    if (c->loss_scale.scale != 0) {
+        DDP_TRY(ddp_comm_agree(run->comm, ddp_reducer_set_loss_scale(run->reducer, &c->loss_scale)));
+    }
     if (run->dp != NULL) {
         ddp_dp_set_step(run->dp, c->first_step);
     } else {

@@ -349,6 +349,7 @@ ddp_reducer_params_t ddp_run_reducer_params(const ddp_run_t *run)
     params.nonfinite         = (ddp_nonfinite_t)config->train.nonfinite;
     params.clip_norm         = (float)config->optimizer.clip_norm;
     params.checksum_every    = config->ddp.checksum_every;
+    params.loss_scale_every  = config->train.precision == (int)DDP_PRECISION_FP16 ? DDP_LOSS_SCALE_EVERY : 0;
     params.backend           = (ddp_reducer_backend_t)config->ddp.backend;
     params.wire  = params.backend == DDP_REDUCER_NCCL ? (ddp_wire_type_t)config->ddp.wire : DDP_WIRE_FLOAT32;
     params.shard = config->optimizer.shard;

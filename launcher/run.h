@@ -232,6 +232,7 @@ typedef struct ddp_step_report {
     int      slowest_rank; /* of the last step, as ddp_step_result_t */
     double   spread_ms;
     uint64_t skipped; /* steps since the last event that were not finite */
+    double   loss_scale;
 } ddp_step_report_t;
 
 /** This rank's best GFLOP/s of a product of square matrices on run->compute while all ranks work; `rounds`

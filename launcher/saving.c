@@ -115,20 +115,24 @@ static ddp_status_t begin(ddp_run_t *run, uint64_t done)
     char                      *yaml    = is_mine ? ddp_config_dump(&run->config, false) : NULL;
     char                       data[DDP_DATA_TEXT_SIZE];
     char                       kind[16];
-    const ddp_training_state_t state = {
-        .step          = done,
-        .epoch         = next.epoch,
-        .samples_seen  = next.epoch * run->data.samples + next.first,
-        .seed          = run->config.train.seed,
-        .micro_batches = ddp_config_micro_batches(&run->config),
-        .isa           = ddp_run_arithmetic(run),
-        .optimizer     = kind,
-        .n_slots       = ddp_optim_slots(&optim),
-        .slot          = {ddp_optim_slot_name(&optim, 0), ddp_optim_slot_name(&optim, 1)},
-        .data          = data,
-        .config        = yaml != NULL ? yaml : "",
-        .producer      = "ddptrain " DDP_VERSION,
-        .best_loss     = best ? c->loss : c->best_loss};
+    const bool                 scaled = run->config.train.precision == (int)DDP_PRECISION_FP16;
+    const ddp_loss_scale_t     scale  = ddp_reducer_loss_scale(run->reducer);
+    const ddp_training_state_t state  = {
+         .step             = done,
+         .epoch            = next.epoch,
+         .samples_seen     = next.epoch * run->data.samples + next.first,
+         .seed             = run->config.train.seed,
+         .micro_batches    = ddp_config_micro_batches(&run->config),
+         .isa              = ddp_run_arithmetic(run),
+         .optimizer        = kind,
+         .n_slots          = ddp_optim_slots(&optim),
+         .slot             = {ddp_optim_slot_name(&optim, 0), ddp_optim_slot_name(&optim, 1)},
+         .data             = data,
+         .config           = yaml != NULL ? yaml : "",
+         .producer         = "ddptrain " DDP_VERSION,
+         .best_loss        = best ? c->loss : c->best_loss,
+         .loss_scale       = scaled ? (double)scale.scale : 0,
+         .loss_scale_steps = scaled ? scale.steps : 0};
 
     status = is_mine && yaml == NULL ? ddp_fail(DDP_ERR_NO_MEMORY, "no memory for a checkpoint") : DDP_OK;
     DDP_TRY(ddp_comm_agree(run->comm, status));

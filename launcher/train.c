@@ -162,7 +162,8 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
                                    .gflops        = rate * ddp_model_flops(run->model) / cores / 1e9,
                                    .slowest_rank  = result->slowest_rank,
                                    .spread_ms     = (double)result->spread_ns / 1e6,
-                                   .skipped       = window->skipped};
+                                   .skipped       = window->skipped,
+                                   .loss_scale    = (double)result->loss_scale};
 
     ddp_progress_draw(&run->progress, &drawn);
     if (is_told(run, step)) {

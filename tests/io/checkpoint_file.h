@@ -25,21 +25,26 @@ static inline void checkpoint_tensors(ddp_tensor_desc_t tensors[CHECKPOINT_TENSO
     memcpy(tensors, all, sizeof(all));
 }
 
+/* Odd steps are of a run in half precision. */
 static inline ddp_training_state_t checkpoint_state(uint64_t step)
 {
-    return (ddp_training_state_t){.step          = step,
-                                  .epoch         = 3,
-                                  .samples_seen  = 98765,
-                                  .seed          = 7,
-                                  .micro_batches = 16,
-                                  .isa           = "avx2",
-                                  .optimizer     = "adamw",
-                                  .n_slots       = 2,
-                                  .slot          = {"exp_avg", "exp_avg_sq"},
-                                  .data          = "idx 60000 1234abcd",
-                                  .config        = "model: {kind: mlp}\n",
-                                  .producer      = "ddptrain test",
-                                  .best_loss     = 0.25};
+    const bool has_scale = step % 2 == 1;
+
+    return (ddp_training_state_t){.step             = step,
+                                  .epoch            = 3,
+                                  .samples_seen     = 98765,
+                                  .seed             = 7,
+                                  .micro_batches    = 16,
+                                  .isa              = "avx2",
+                                  .optimizer        = "adamw",
+                                  .n_slots          = 2,
+                                  .slot             = {"exp_avg", "exp_avg_sq"},
+                                  .data             = "idx 60000 1234abcd",
+                                  .config           = "model: {kind: mlp}\n",
+                                  .producer         = "ddptrain test",
+                                  .best_loss        = 0.25,
+                                  .loss_scale       = has_scale ? 4096.0 : 0.0,
+                                  .loss_scale_steps = has_scale ? 17 : 0};
 }
 
 /** Element i of an array, different in each. */

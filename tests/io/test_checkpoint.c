@@ -62,6 +62,21 @@ START_TEST(sums_of_two_pieces_combine)
 }
 END_TEST
 
+START_TEST(a_loss_scale_is_there_where_a_run_has_one)
+{
+    for (uint64_t step = 42; step <= 43; step++) {
+        const ddp_training_state_t want       = checkpoint_state(step);
+        ddp_checkpoint_t          *checkpoint = NULL;
+
+        checkpoint_write(under("scaled.h5"), step);
+        ddp_assert_ok(ddp_checkpoint_open(under("scaled.h5"), &checkpoint));
+        ck_assert(ddp_checkpoint_state(checkpoint)->loss_scale == want.loss_scale);
+        ck_assert_uint_eq(ddp_checkpoint_state(checkpoint)->loss_scale_steps, want.loss_scale_steps);
+        ddp_checkpoint_close(&checkpoint);
+    }
+}
+END_TEST
+
 START_TEST(everything_that_was_written_is_read)
 {
     const ddp_training_state_t     want = checkpoint_state(42);
@@ -333,6 +348,7 @@ int main(void)
     tcase_add_test(tcase, crc32c_is_that_of_the_standard);
     tcase_add_test(tcase, sums_of_two_pieces_combine);
     tcase_add_test(tcase, everything_that_was_written_is_read);
+    tcase_add_test(tcase, a_loss_scale_is_there_where_a_run_has_one);
     tcase_add_test(tcase, any_reader_of_hdf5_opens_it);
     tcase_add_test(tcase, the_same_state_gives_the_same_bytes);
     tcase_add_test(tcase, a_flipped_bit_anywhere_is_refused);

@@ -254,5 +254,44 @@ dp_norms()
     near dp cpu
 }
 
+# scales FOLDER: the loss scale of each step
+scales()
+{
+    sed -n 's/.*"event":"step".*"step":\([0-9]*\).*"loss_scale":\([0-9.]*\).*/\1:\2/p' "$1/metrics.jsonl" | tr '\n' ' '
+}
+
+# A learning rate that sends the outputs far out: gradients times 65536 are too large for half precision, steps are
+# skipped on all ranks and the scale halves. It is in the checkpoint, and what goes on from there has the same bits.
+half()
+{
+    wild="$mlp --set train.precision=fp16 --set optimizer.kind=sgd --set optimizer.lr=4 --set optimizer.clip_norm=0
+        --set model.dropout=0 --set ddp.reduction=exact --set checkpoint.every_steps=3 --set train.steps=6"
+    run 0 "$program" $wild --out whole
+    one=$(weights)
+    case $(scales whole) in
+    '1:65536 '*' 6:65536 ') fail "the loss scale did not change: $(scales whole)" ;;
+    '1:65536 '*' 6:'*) ;;
+    *) fail "no loss scales: $(scales whole)" ;;
+    esac
+    holds whole/metrics.jsonl '"skipped":1'
+    for np in 1 2; do
+        ranks "$np" 0 $wild --resume whole/checkpoints/ckpt-000000000003.h5 --out "rest$np"
+        same "fp16 from step 3 on $np ranks"
+        [ "$(scales whole | cut -d ' ' -f 4-)" = "$(scales "rest$np")" ] ||
+            fail "scales of $np ranks are $(scales "rest$np") and not the last of $(scales whole)"
+    done
+    run 0 "$program" $wild --mode dp --devices 0,1 --out dp
+    same 'fp16 with DataParallel'
+    gentle="$mlp --set train.precision=fp16"
+    run 0 "$program" $mlp --set ddp.device=cpu --out full
+    ranks 2 0 $gentle --out halves
+    losses full >want.txt
+    losses halves >got.txt
+    paste -d ' ' got.txt want.txt | awk '{ d = $2 - $4; d = d < 0 ? -d : d } d > 0.01 * $4 || $4 == "" { exit 1 }' ||
+        { fail 'losses in half precision are far from those in float32:'; paste got.txt want.txt; }
+    run 2 "$program" $gentle --set ddp.device=cpu
+    says 'train.precision fp16 is for ddp.device cuda'
+}
+
 "$case"
 exit "$failed"
