@@ -246,14 +246,14 @@ void ddp_reducer_destroy(ddp_reducer_t **reducer_p)
 
 float *ddp_reducer_values(ddp_reducer_t *reducer)
 {
-    return reducer->values;
+    return reducer->device_values != NULL ? reducer->device_values : reducer->values;
 }
 
 float *ddp_reducer_slot(ddp_reducer_t *reducer, size_t slot)
 {
     size_t whole = reducer->total;
 
-    if (slot >= ddp_optim_slots(&reducer->params.optim)) {
+    if (slot >= ddp_optim_slots(&reducer->params.optim) || reducer->device_values != NULL) {
         return NULL;
     }
     if (ddp_reducer_holder(reducer, (int)slot, 0, &whole) != DDP_REDUCER_EVERYBODY ||

@@ -60,10 +60,11 @@ static ddp_status_t copy(const ddp_reducer_t *r, float *to, const float *from, s
     return DDP_OK;
 }
 
-/* Until all of it is there, and host memory may be used again. */
+/* Nothing reads or writes it any more on the device. */
 static ddp_status_t settle(const ddp_reducer_t *r)
 {
-    return r->path->is_on_device ? ddp_stream_synchronize(r->compute, -1) : DDP_OK;
+    return r->path->is_on_device || r->device_values != NULL ? ddp_stream_synchronize(r->compute, -1)
+                                                             : DDP_OK;
 }
 
 ddp_status_t ddp_reducer_read(ddp_reducer_t *reducer, int array, size_t offset, size_t count, float *to)
@@ -71,6 +72,7 @@ ddp_status_t ddp_reducer_read(ddp_reducer_t *reducer, int array, size_t offset, 
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(check_range(reducer, array, offset, count));
+    DDP_TRY(settle(reducer)); /* a copy to pageable memory would wait, without a deadline */
     while (count > 0) {
         size_t       n    = 0;
         const float *from = find_place(reducer, array, offset, &n);
@@ -94,6 +96,7 @@ ddp_status_t ddp_reducer_write(ddp_reducer_t *reducer, int array, size_t offset,
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(check_range(reducer, array, offset, count));
+    DDP_TRY(settle(reducer));
     while (ddp_reducer_is_writer(reducer, reducer->rank) && count > 0) {
         size_t n  = 0;
         float *to = find_place(reducer, array, offset, &n);

@@ -190,15 +190,21 @@ out:
     return status;
 }
 
-/* On the compute stream: the next micro-batch may use the same memory for its sums. */
-static ddp_status_t host_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *stats)
+void ddp_reducer_host_note_used(ddp_reducer_t *r)
 {
-    const ddp_leaf_args_t args = {r, r->leaf, stats};
-    uint8_t              *mine = r->host.used_rank + (size_t)r->local_rank * r->params.n_tensors;
+    uint8_t *mine = r->host.used_rank + (size_t)r->local_rank * r->params.n_tensors;
 
     for (size_t i = 0; i < r->params.n_tensors; i++) {
         mine[i] |= r->used[i];
     }
+}
+
+/* On the compute stream: the next micro-batch may use the same memory for its sums. */
+static ddp_status_t host_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *stats)
+{
+    const ddp_leaf_args_t args = {r, r->leaf, stats};
+
+    ddp_reducer_host_note_used(r);
     return ddp_stream_submit(r->compute, "loss of a micro-batch", ddp_reducer_leaf_work, &args, sizeof(args));
 }
 
@@ -213,12 +219,17 @@ out:
     return status;
 }
 
+ddp_status_t ddp_reducer_host_submit_sums(ddp_reducer_t *r)
+{
+    return ddp_stream_submit(r->host.reduce, "sums", ddp_reducer_sums_work, &r, sizeof(r));
+}
+
 static ddp_status_t host_sums(ddp_reducer_t *r)
 {
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(order(r->host.reduce, r->compute, r->host.compute_point));
-    DDP_TRY(ddp_stream_submit(r->host.reduce, "sums", ddp_reducer_sums_work, &r, sizeof(r)));
+    DDP_TRY(ddp_reducer_host_submit_sums(r));
 out:
     return status;
 }
@@ -248,34 +259,39 @@ static ddp_status_t host_merge(ddp_reducer_t *r, size_t b, ddp_merge_t arenas)
     return ddp_stream_submit(r->compute, "merge subtrees", merge_work, &args, sizeof(args));
 }
 
+void ddp_reducer_host_ready(ddp_reducer_t *r, size_t b)
+{
+    r->buckets[b].ready_ns          = ddp_clock_ns();
+    r->host.final_ns[r->local_rank] = r->buckets[b].ready_ns;
+}
+
+void ddp_reducer_host_backward_end(ddp_reducer_t *r)
+{
+    r->backward_end_ns = ddp_clock_ns();
+    r->hidden_comm_ns  = r->comm_ns;
+}
+
 /* In the order of the compute stream: what it did before is done. */
 static ddp_status_t ready_work(void *args)
 {
     const ddp_bucket_args_t *a = args;
-    ddp_reducer_t           *r = a->reducer;
 
-    r->buckets[a->bucket].ready_ns  = ddp_clock_ns();
-    r->host.final_ns[r->local_rank] = r->buckets[a->bucket].ready_ns;
+    ddp_reducer_host_ready(a->reducer, a->bucket);
     return DDP_OK;
 }
 
 static ddp_status_t backward_end_work(void *args)
 {
-    ddp_reducer_t *r = *(ddp_reducer_t **)args;
-
-    r->backward_end_ns = ddp_clock_ns();
-    r->hidden_comm_ns  = r->comm_ns;
+    ddp_reducer_host_backward_end(*(ddp_reducer_t **)args);
     return DDP_OK;
 }
 
-static ddp_status_t host_launch(ddp_reducer_t *r, size_t b)
+ddp_status_t ddp_reducer_host_submit_bucket(ddp_reducer_t *r, size_t b)
 {
-    ddp_status_t      status = DDP_OK;
-    ddp_bucket_args_t args   = {r, b};
+    ddp_status_t            status = DDP_OK;
+    const ddp_bucket_args_t args   = {r, b};
 
     r->buckets[b].announced = false;
-    DDP_TRY(ddp_stream_submit(r->compute, "bucket is ready", ready_work, &args, sizeof(args)));
-    DDP_TRY(order(r->host.reduce, r->compute, r->host.compute_point));
     DDP_TRY(ddp_stream_submit(r->host.reduce, "reduce bucket", ddp_reducer_bucket_work, &args, sizeof(args)));
     if (r->machines > 1) {
         DDP_TRY(order(r->host.wire, r->host.reduce, r->host.reduce_point));
@@ -286,15 +302,45 @@ out:
     return status;
 }
 
+static ddp_status_t host_launch(ddp_reducer_t *r, size_t b)
+{
+    ddp_status_t            status = DDP_OK;
+    const ddp_bucket_args_t args   = {r, b};
+
+    DDP_TRY(ddp_stream_submit(r->compute, "bucket is ready", ready_work, &args, sizeof(args)));
+    DDP_TRY(order(r->host.reduce, r->compute, r->host.compute_point));
+    DDP_TRY(ddp_reducer_host_submit_bucket(r, b));
+out:
+    return status;
+}
+
+ddp_status_t ddp_reducer_host_submit_end(ddp_reducer_t *r)
+{
+    ddp_stream_t *last = r->machines > 1 ? r->host.wire : r->host.reduce;
+
+    return ddp_stream_submit(last, "end of step", ddp_reducer_end_work, &r, sizeof(r));
+}
+
 static ddp_status_t host_end(ddp_reducer_t *r)
 {
-    ddp_status_t  status = DDP_OK;
-    ddp_stream_t *last   = r->machines > 1 ? r->host.wire : r->host.reduce;
+    ddp_status_t status = DDP_OK;
 
     if (r->leaf > r->first_leaf) { /* else there was no backward */
         DDP_TRY(ddp_stream_submit(r->compute, "end of backward", backward_end_work, &r, sizeof(r)));
     }
-    DDP_TRY(ddp_stream_submit(last, "end of step", ddp_reducer_end_work, &r, sizeof(r)));
+    DDP_TRY(ddp_reducer_host_submit_end(r));
+out:
+    return status;
+}
+
+ddp_status_t ddp_reducer_host_wait_reduced(ddp_reducer_t *r)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_stream_synchronize(r->host.reduce, -1));
+    if (r->host.wire != NULL) {
+        DDP_TRY(ddp_stream_synchronize(r->host.wire, -1));
+    }
 out:
     return status;
 }
@@ -304,10 +350,7 @@ static ddp_status_t host_wait(ddp_reducer_t *r)
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(ddp_stream_synchronize(r->compute, -1));
-    DDP_TRY(ddp_stream_synchronize(r->host.reduce, -1));
-    if (r->host.wire != NULL) {
-        DDP_TRY(ddp_stream_synchronize(r->host.wire, -1));
-    }
+    DDP_TRY(ddp_reducer_host_wait_reduced(r));
 out:
     return status;
 }

@@ -104,6 +104,8 @@ typedef struct ddp_host_path {
     ddp_segment_t *segments; /* owned */
 
     /* shared memory of the machine, all from one window */
+    void       *window; /* all of it */
+    size_t      window_bytes;
     float     **arenas;         /* owned, [local_size]: first arena of each local rank */
     ddp_flag_t *forward_flag;   /* [local_size]: step whose forward this rank has finished */
     ddp_flag_t *ready_flag;     /* [local_size][n_buckets]: gradients final, parameters no longer read */
@@ -142,6 +144,20 @@ typedef struct ddp_host_path {
     size_t       broken; /* first tensor that was not finite in this rank's updates */
 } ddp_host_path_t;
 
+/** What the `host` path has besides where the compute stream's device has memory of its own. */
+typedef struct ddp_staged_path {
+    ddp_device_t *gpu;           /* borrowed, of the compute stream */
+    ddp_device_t *host;          /* owned: a cpu device for the host path's work */
+    ddp_stream_t *watch;         /* owned, of `host`: looks for the end of backward */
+    ddp_stream_t *copy;          /* owned, of `gpu`: gradients to the host */
+    float        *values;        /* owned, on `gpu`: as r->values, for forward and backward */
+    float        *grads;         /* owned, on `gpu`: this rank's arenas */
+    bool          is_pinned;     /* the window */
+    uint64_t      uploaded_step; /* whose parameters `values` are; UINT64_MAX: none */
+    ddp_event_t  *compute_point, *forward_point, *backward_point; /* owned */
+    ddp_event_t **copied;                                         /* owned, [n_buckets] and the array */
+} ddp_staged_path_t;
+
 typedef struct ddp_reducer_path ddp_reducer_path_t;
 
 struct ddp_reducer {
@@ -167,7 +183,8 @@ struct ddp_reducer {
     /* from the path's create; memory of the compute device */
     float *values;
     float *slots[2];
-    float *grads_base; /* this rank's first arena; the others follow, `total` floats each */
+    float *device_values; /* NULL: values; else those are host memory, and this is a copy on the device */
+    float *grads_base;    /* this rank's first arena; the others follow, `total` floats each */
 
     /* the running step */
     ddp_reducer_state_t state;
@@ -195,6 +212,7 @@ struct ddp_reducer {
     uint64_t wire_overflows;
 
     ddp_host_path_t       host; /* all zero with another path */
+    ddp_staged_path_t     staged;
     struct ddp_nccl_path *nccl; /* owned; NULL with another path */
 };
 
@@ -212,6 +230,15 @@ ddp_reduction_t ddp_reducer_reduction(const ddp_reducer_params_t *params);
 /* reducer_plan.c */
 ddp_status_t ddp_reducer_plan_memory(ddp_reducer_t *r);
 ddp_status_t ddp_reducer_plan_sources(ddp_reducer_t *r, size_t present);
+
+/* reducer_host.c: what goes to the reduce stream, and what it is told of the compute stream */
+void         ddp_reducer_host_note_used(ddp_reducer_t *r);
+ddp_status_t ddp_reducer_host_submit_sums(ddp_reducer_t *r);
+ddp_status_t ddp_reducer_host_submit_bucket(ddp_reducer_t *r, size_t b);
+ddp_status_t ddp_reducer_host_submit_end(ddp_reducer_t *r);
+void         ddp_reducer_host_ready(ddp_reducer_t *r, size_t b);
+void         ddp_reducer_host_backward_end(ddp_reducer_t *r);
+ddp_status_t ddp_reducer_host_wait_reduced(ddp_reducer_t *r);
 
 /* reducer_sums.c: work on the compute stream, and on the reduce stream */
 ddp_status_t ddp_reducer_leaf_work(void *args);

@@ -72,7 +72,9 @@ ddp_status_t ddp_reducer_choose(ddp_reducer_params_t *params, const ddp_reducer_
         DDP_TRY(ask_all(params->comm, &nccl));
     }
     DDP_TRY(check_options(params, nccl));
-    *path_p = nccl ? ddp_reducer_nccl_path() : &ddp_reducer_host_path;
+    *path_p = nccl              ? ddp_reducer_nccl_path()
+              : is_cuda(params) ? &ddp_reducer_staged_path
+                                : &ddp_reducer_host_path;
 out:
     return status;
 }

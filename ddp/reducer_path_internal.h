@@ -72,6 +72,8 @@ struct ddp_reducer_path {
 };
 
 extern const ddp_reducer_path_t ddp_reducer_host_path;
+/** The same with a compute device that has memory of its own (reducer_staged.c). */
+extern const ddp_reducer_path_t ddp_reducer_staged_path;
 /** NULL: not in this build. */
 const ddp_reducer_path_t *ddp_reducer_nccl_path(void);
 

@@ -202,7 +202,9 @@ ddp_status_t ddp_reducer_plan_memory(ddp_reducer_t *r)
     }
     DDP_TRY(status);
     DDP_TRY(ddp_fault("reducer_memory", r->rank));
-    carver.base = window;
+    carver.base          = window;
+    r->host.window       = window;
+    r->host.window_bytes = bytes;
     carve_all(r, &carver);
 out:
     return status;

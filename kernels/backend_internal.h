@@ -71,6 +71,9 @@ typedef struct ddp_backend {
     ddp_status_t (*acquire)(ddp_device_t *device, const char *label, size_t bytes, void **memory_p);
     void (*release)(ddp_device_t *device, void *memory);
     ddp_allocator_t (*host_allocator)(ddp_device_t *device);
+    /** NULL, both: all host memory is alike. */
+    ddp_status_t (*pin)(ddp_device_t *device, void *memory, size_t bytes);
+    void (*unpin)(ddp_device_t *device, void *memory);
     void (*progress)(ddp_device_t *device);
     /** See ddp_device_meet(). NULL: nothing to do. */
     void (*meet)(const ddp_device_t *device, const ddp_device_t *other);

@@ -102,6 +102,18 @@ void ddp_device_meet(const ddp_device_t *device, const ddp_device_t *other)
     }
 }
 
+ddp_status_t ddp_device_pin(ddp_device_t *device, void *memory, size_t bytes)
+{
+    return device->dry || device->backend->pin == NULL ? DDP_OK : device->backend->pin(device, memory, bytes);
+}
+
+void ddp_device_unpin(ddp_device_t *device, void *memory)
+{
+    if (!device->dry && device->backend->pin != NULL) {
+        device->backend->unpin(device, memory);
+    }
+}
+
 void ddp_device_set_idle(ddp_device_t *device, ddp_idle_fn_t *idle, void *ctx)
 {
     device->idle     = idle;
@@ -279,6 +291,10 @@ ddp_status_t ddp_stream_read(ddp_stream_t *stream, void *host, const void *from,
 {
     ddp_status_t status = DDP_OK;
 
+    if (!stream->device->backend
+             ->is_host_memory) { /* a copy to pageable memory would wait without a deadline */
+        DDP_TRY(ddp_stream_synchronize(stream, -1));
+    }
     DDP_TRY(ddp_stream_copy(stream, host, from, bytes));
     DDP_TRY(ddp_stream_synchronize(stream, -1));
 out:

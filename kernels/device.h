@@ -104,6 +104,12 @@ DDP_API const ddp_allocator_t *ddp_device_host_allocator(ddp_device_t *device);
  * the machine can do that (NVLink, PCIe); else CUDA takes them through the host by itself. */
 DDP_API void ddp_device_meet(const ddp_device_t *device, const ddp_device_t *other);
 
+/** Make host memory that came from elsewhere such memory (a machine's shared memory); on cpu it is. Outside
+ * of steps only. @param [in] memory  page-aligned. @return DDP_ERR_NO_MEMORY, DDP_ERR_DEVICE */
+DDP_API ddp_status_t ddp_device_pin(ddp_device_t *device, void *memory, size_t bytes) DDP_NODISCARD;
+/** Take it back: no copy may be on its way. */
+DDP_API void ddp_device_unpin(ddp_device_t *device, void *memory);
+
 /** Bytes that a device holds: what its allocator gave (to tapes and kernels too) and what was charged. */
 typedef struct ddp_device_memory {
     size_t held, peak; /* now, and the most at a time */

@@ -198,6 +198,8 @@ ddp_status_t ddp_cuda_backend(const ddp_backend_t **backend_p)
         .acquire            = ddp_cuda_acquire,
         .release            = ddp_cuda_release,
         .host_allocator     = ddp_cuda_host_allocator,
+        .pin                = ddp_cuda_pin,
+        .unpin              = ddp_cuda_unpin,
         .progress           = cuda_progress,
         .meet               = cuda_meet,
         .enter              = enter_stream,

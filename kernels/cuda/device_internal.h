@@ -63,6 +63,8 @@ ddp_status_t    ddp_cuda_acquire(ddp_device_t *device, const char *label, size_t
                                  void **memory_p) DDP_NODISCARD;
 void            ddp_cuda_release(ddp_device_t *device, void *memory);
 ddp_allocator_t ddp_cuda_host_allocator(ddp_device_t *device);
+ddp_status_t    ddp_cuda_pin(ddp_device_t *device, void *memory, size_t bytes) DDP_NODISCARD;
+void            ddp_cuda_unpin(ddp_device_t *device, void *memory);
 
 /* scratch.c */
 void ddp_cuda_scratch_free(ddp_stream_t *stream);

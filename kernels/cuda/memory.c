@@ -71,3 +71,27 @@ ddp_allocator_t ddp_cuda_host_allocator(ddp_device_t *device)
 {
     return device->dry ? *ddp_allocator_private() : (ddp_allocator_t){host_acquire, host_release, device};
 }
+
+ddp_status_t ddp_cuda_pin(ddp_device_t *device, void *memory, size_t bytes)
+{
+    ddp_status_t status = DDP_OK;
+    cudaError_t  error;
+
+    DDP_TRY(ddp_cuda_enter(device));
+    error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return ddp_fail(DDP_ERR_NO_MEMORY, "%s: %.1f MB of memory cannot be page-locked (ulimit -l)",
+                        device->name, (double)bytes / MB);
+    }
+    DDP_TRY_CUDA(device, error);
+out:
+    return status;
+}
+
+void ddp_cuda_unpin(ddp_device_t *device, void *memory)
+{
+    if (ddp_cuda_enter(device) == DDP_OK) {
+        (void)cudaHostUnregister(memory);
+    }
+}

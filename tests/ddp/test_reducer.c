@@ -127,14 +127,17 @@ START_TEST(a_tensor_used_by_nobody_keeps_value_moments_and_step_count)
 
     params.uses = partial_use;
     ddp_assert_all(toy_create(&params, &toy) == DDP_OK);
-    memcpy(before, ddp_reducer_values(toy.reducer) + toy.tensors[2].offset, sizeof(before));
+    for (size_t e = 0; e < 5; e++) {
+        before[e] = toy_value(&toy, 2, e);
+    }
     for (int s = 0; s < 3; s++) {
         ddp_assert_all(toy_step(&toy, 0.1F, 64, NULL, &result) == DDP_OK);
         ddp_assert_all(ddp_reducer_finish(toy.reducer) == DDP_OK);
         toy_reference_step(&toy, 0.1F, 64, NULL);
     }
-    ddp_assert_all(memcmp(before, ddp_reducer_values(toy.reducer) + toy.tensors[2].offset, sizeof(before)) ==
-                   0);
+    for (size_t e = 0; e < 5; e++) {
+        ddp_assert_all(before[e] == toy_value(&toy, 2, e));
+    }
     ddp_assert_all(ddp_reducer_tensor_steps(toy.reducer, 2) == 0);
     ddp_assert_all(ddp_reducer_tensor_steps(toy.reducer, 3) == 2); /* steps 1 and 3 */
     ddp_assert_all(ddp_reducer_tensor_steps(toy.reducer, 4) == 3);
@@ -217,7 +220,7 @@ START_TEST(average_ranks_is_the_mean_of_local_means)
             }
             mean += sum / weight / size;
         }
-        off   = fabs((double)ddp_reducer_values(toy.reducer)[at] - ((double)toy.reference[at] - mean));
+        off   = fabs((double)toy_value(&toy, 4, e) - ((double)toy.reference[at] - mean));
         worst = off > worst ? off : worst;
     }
     ddp_assert_all(worst < 4e-6); /* values up to 16: a few units in the last place */
@@ -312,7 +315,10 @@ START_TEST(a_machine_whose_parameters_went_astray_is_named)
     ddp_assert_all(ddp_reducer_check_replicas(toy.reducer) == DDP_OK);
     ddp_assert_all(true); /* nobody writes while another still compares */
     if (ddp_comm_machine(toy.comm) == machines - 1 && ddp_comm_local_rank(toy.comm) == 0) {
-        ddp_reducer_values(toy.reducer)[toy.tensors[0].offset + 5] += 1e-6F;
+        const float other = toy_value(&toy, 0, 5) + 1e-6F;
+
+        ddp_assert_ok(
+            ddp_reducer_write(toy.reducer, DDP_REDUCER_VALUES, toy.tensors[0].offset + 5, 1, &other));
     }
     ddp_assert_all(true);
     status = toy_step(&toy, 0.1F, 64, NULL, &result);

@@ -120,6 +120,13 @@ static void give_memory_back(toy_t *toy)
     free(toy->drawn);
 }
 
+static bool is_cuda_asked_for(void)
+{
+    const char *text = getenv("DDP_TEST_DEVICE");
+
+    return text != NULL && strcmp(text, "cuda") == 0;
+}
+
 ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
 {
     ddp_status_t         status        = DDP_OK;
@@ -127,13 +134,17 @@ ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
     ddp_device_params_t  device_params = DDP_DEVICE_PARAMS_INIT;
     ddp_reducer_params_t reducer       = params->reducer;
 
-    *toy                   = (toy_t){.params = *params};
+    *toy = (toy_t){.params = *params};
+    if (is_cuda_asked_for()) {
+        toy->params.cuda = 1;
+        reducer.backend  = DDP_REDUCER_HOST;
+    }
     comm_params.parent     = MPI_COMM_WORLD;
     comm_params.timeout_ms = params->timeout_ms;
     device_params.isa      = ddp_isa_detect();
-    toy->isa               = params->cuda ? DDP_ISA_PLAIN : ddp_isa_detect();
+    toy->isa = toy->params.cuda && reducer.backend != DDP_REDUCER_HOST ? DDP_ISA_PLAIN : ddp_isa_detect();
     DDP_TRY(ddp_comm_create(&comm_params, &toy->comm));
-    if (params->cuda) {
+    if (toy->params.cuda) {
         device_params.kind    = DDP_DEVICE_CUDA;
         device_params.ordinal = ddp_comm_local_rank(toy->comm);
     }
@@ -496,8 +507,22 @@ bool toy_equals_reference(const toy_t *toy)
     bool   equal  = ddp_reducer_read(toy->reducer, DDP_REDUCER_VALUES, 0, toy->total, values) == DDP_OK;
 
     equal = equal && memcmp(values, toy->reference, toy->total * sizeof(float)) == 0;
+    /* and what forward will read */
+    equal = equal && ddp_stream_read(toy->compute, values, ddp_reducer_values(toy->reducer),
+                                     toy->total * sizeof(float)) == DDP_OK;
+    equal = equal && memcmp(values, toy->reference, toy->total * sizeof(float)) == 0;
     free(values);
     return equal && toy->bad_reads == 0;
+}
+
+float toy_value(const toy_t *toy, size_t tensor, size_t element)
+{
+    float value = NAN;
+
+    ddp_ignore(
+        ddp_reducer_read(toy->reducer, DDP_REDUCER_VALUES, toy->tensors[tensor].offset + element, 1, &value),
+        "it is not a number then");
+    return value;
 }
 
 bool toy_run(const toy_params_t *params, int n_steps, size_t samples, size_t last_samples)

@@ -22,7 +22,8 @@ typedef struct toy_params {
     float (*weight)(uint64_t step, size_t leaf, size_t samples);
     /* the gradient element to take instead of `drawn`; NULL: none is changed */
     float (*plant)(uint64_t step, size_t leaf, size_t tensor, size_t element, float drawn);
-    int cuda;          /* the devices are GPUs: one for each rank of a machine */
+    int cuda; /* the devices are GPUs: one for each rank of a machine. DDP_TEST_DEVICE=cuda: they are, and
+                 the backend is host */
     int timeout_ms;    /* of the communicator */
     int rank_to_delay; /* sleeps a little in every step, before forward or after backward; -1: none */
 } toy_params_t;
@@ -76,6 +77,9 @@ void toy_reference_step(toy_t *toy, float lr, size_t samples, const size_t *size
 /** true if all parameters have the reference's bits, and nobody read a parameter too early or too late. Call
  * after ddp_reducer_finish(). */
 bool toy_equals_reference(const toy_t *toy);
+
+/** Local: a parameter's element, after ddp_reducer_finish(). */
+float toy_value(const toy_t *toy, size_t tensor, size_t element);
 
 /** Collective: some steps on both sides, the last with another number of samples. true if all parameters were
  * equal after each. */
