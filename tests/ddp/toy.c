@@ -120,6 +120,19 @@ static void give_memory_back(toy_t *toy)
     free(toy->drawn);
 }
 
+static MPI_Comm first_ranks(int n)
+{
+    MPI_Comm  members = MPI_COMM_NULL;
+    MPI_Group world, group;
+
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_range_incl(world, 1, (int[1][3]){{0, n - 1, 1}}, &group);
+    MPI_Comm_create_group(MPI_COMM_WORLD, group, n, &members);
+    MPI_Group_free(&group);
+    MPI_Group_free(&world);
+    return members;
+}
+
 static bool is_cuda_asked_for(void)
 {
     const char *text = getenv("DDP_TEST_DEVICE");
@@ -139,7 +152,11 @@ ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
         toy->params.cuda = 1;
         reducer.backend  = DDP_REDUCER_HOST;
     }
-    comm_params.parent     = MPI_COMM_WORLD;
+    comm_params.parent = MPI_COMM_WORLD;
+    toy->members       = MPI_COMM_NULL;
+    if (params->ranks > 0) {
+        comm_params.parent = toy->members = first_ranks(params->ranks);
+    }
     comm_params.timeout_ms = params->timeout_ms;
     device_params.isa      = ddp_isa_detect();
     toy->isa = toy->params.cuda && reducer.backend != DDP_REDUCER_HOST ? DDP_ISA_PLAIN : ddp_isa_detect();
@@ -191,6 +208,9 @@ void toy_destroy(toy_t *toy)
     ddp_stream_destroy(&toy->compute);
     ddp_device_destroy(&toy->device);
     ddp_comm_destroy(&toy->comm);
+    if (toy->params.ranks > 0 && toy->members != MPI_COMM_NULL) {
+        MPI_Comm_free(&toy->members);
+    }
     free(toy->reference);
     free(toy->slots[0]);
     free(toy->slots[1]);

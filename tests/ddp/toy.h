@@ -22,8 +22,9 @@ typedef struct toy_params {
     float (*weight)(uint64_t step, size_t leaf, size_t samples);
     /* the gradient element to take instead of `drawn`; NULL: none is changed */
     float (*plant)(uint64_t step, size_t leaf, size_t tensor, size_t element, float drawn);
-    int cuda; /* the devices are GPUs: one for each rank of a machine. DDP_TEST_DEVICE=cuda: they are, and
-                 the backend is host */
+    int cuda;  /* the devices are GPUs: one for each rank of a machine. DDP_TEST_DEVICE=cuda: they are, and
+                  the backend is host */
+    int ranks; /* > 0: only the first ones of the program take part, and only they call */
     int timeout_ms;    /* of the communicator */
     int rank_to_delay; /* sleeps a little in every step, before forward or after backward; -1: none */
 } toy_params_t;
@@ -34,6 +35,7 @@ typedef struct toy_params {
 
 typedef struct toy {
     toy_params_t      params;
+    MPI_Comm          members; /* owned, with `ranks` */
     ddp_comm_t       *comm;
     ddp_device_t     *device;
     ddp_stream_t     *compute;
