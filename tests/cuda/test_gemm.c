@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/device_internal.h"
+#include "kernels/cuda.h"
 #include "kernels/cuda/gemm_lt.h"
 #include "tests/cuda/rounding.h"
 #include "tests/cuda/support.h"
@@ -146,10 +146,24 @@ static double element(const product_t *p, size_t i, size_t j, double *magnitude)
     return sum + (g->bias != NULL ? (double)p->bias[j] : 0.0);
 }
 
-/* Rounding of k sums, and of the few operations of the epilogue: k * eps * sum of magnitudes at most. */
-static bool is_near(double got, double wanted, size_t k, double magnitude)
+/* No stand-in: tensor cores may cut TF32 off instead of rounding it, and the library's GELU is an
+ * approximation. */
+static bool is_gpu(void)
 {
-    return fabs(got - wanted) <= (double)(k + 16) * 6e-8 * (magnitude + 1.0);
+    ddp_cuda_device_info_t info;
+
+    ddp_assert_ok(ddp_cuda_describe(0, &info));
+    return strcmp(info.name, "cusim") != 0;
+}
+
+/* Rounding of k sums, and of the few operations of the epilogue: k * eps * sum of magnitudes at most. */
+static bool is_near(const ddp_gemm_args_t *g, double got, double wanted, double magnitude)
+{
+    const bool is_rough = g->precision == DDP_PRECISION_TF32 ||
+                          (g->act == DDP_ACT_GELU_TANH && g->precision != DDP_PRECISION_FLOAT32);
+    const double limit = is_rough && is_gpu() ? 1e-3 : (double)(g->k + 16) * 6e-8;
+
+    return fabs(got - wanted) <= limit * (magnitude + 1.0);
 }
 
 static void product_check(const product_t *p, const char *what)
@@ -168,11 +182,11 @@ static void product_check(const product_t *p, const char *what)
             continue;
         }
         wanted = element(p, i, j, &magnitude);
-        ck_assert_msg(is_near((double)p->c_got[at], act_of(g->act, wanted), g->k, magnitude),
+        ck_assert_msg(is_near(g, (double)p->c_got[at], act_of(g->act, wanted), magnitude),
                       "%s: %zux%zux%zu %d%d at %zu, %zu: %.9g instead of %.9g", what, g->m, g->n, g->k,
                       g->transpose_a, g->transpose_b, i, j, (double)p->c_got[at], act_of(g->act, wanted));
         ck_assert_msg(g->pre_activation == NULL ? p->pre_got[at] == p->pre[at]
-                                                : is_near((double)p->pre_got[at], wanted, g->k, magnitude),
+                                                : is_near(g, (double)p->pre_got[at], wanted, magnitude),
                       "%s: pre-activation at %zu, %zu: %.9g instead of %.9g", what, i, j,
                       (double)p->pre_got[at], wanted);
     }
@@ -377,7 +391,8 @@ START_TEST(a_way_that_does_not_exist_is_named)
 END_TEST
 
 /* A library that refuses the first `refusals` products it is asked about. */
-static int refusals;
+static int                  refusals;
+static ddp_cublaslt_table_t library;
 
 static cublasStatus_t refuse_some(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
                                   cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -386,9 +401,9 @@ static cublasStatus_t refuse_some(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
                                   cublasLtMatmulHeuristicResult_t results[], int *count_p)
 {
     *count_p = 0;
-    return refusals-- > 0 ? CUBLAS_STATUS_NOT_SUPPORTED
-                          : cublasLtMatmulAlgoGetHeuristic(handle, product, a, b, c, d, preference, room,
-                                                           results, count_p);
+    return refusals-- > 0
+               ? CUBLAS_STATUS_NOT_SUPPORTED
+               : library.heuristic(handle, product, a, b, c, d, preference, room, results, count_p);
 }
 
 START_TEST(an_epilogue_that_the_library_has_not_is_done_afterwards)
@@ -401,6 +416,7 @@ START_TEST(an_epilogue_that_the_library_has_not_is_done_afterwards)
 
     support_open(&s);
     ddp_assert_ok(ddp_cuda_plans_open(&plans));
+    library               = plans.table;
     plans.table.heuristic = refuse_some;
     for (refusals = _i; refusals >= 0; refusals = -1) {
         product_open(&s, &the_product, &args, 0, 0);
