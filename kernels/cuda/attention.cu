@@ -43,7 +43,7 @@ static __device__ void softmax_row(const at_rules_t &rules, size_t i, size_t k0,
 }
 
 /* 33.5 KiB of shared memory; reads k and v once for every tile of queries before which they are. */
-static __global__ void __launch_bounds__(AT_THREADS)
+static __global__ void __launch_bounds__(AT_THREADS, 2)
     attention_kernel(ddp_attention_args_t a, at_rules_t rules)
 {
     __shared__ at_room_t room;

@@ -6,75 +6,96 @@
 #include "kernels/cuda/attention_internal.h"
 #include "kernels/cuda/attention_plain.h"
 
-/* What both kernels know of their head. */
+/* Where a block's head is. Few numbers: the rest is read from the kernel's arguments when it is needed. */
 struct backward_t {
-    at_place_t   place;
-    at_rows_t    q, k, v, y, dy;
-    const float *log_sum;
-    size_t       length, width;
-    uint64_t     random_row;
+    size_t   qkv, y, log_sum; /* offsets */
+    uint64_t random_row;
 };
 
-static __device__ backward_t backward_at(const ddp_attention_backward_args_t &args)
+static __device__ backward_t backward_at(const ddp_attention_args_t &a)
 {
-    const ddp_attention_args_t &a     = args.forward;
-    const at_place_t            place = at_place(a);
+    const at_place_t place = at_place(a);
 
-    return {place,
-            at_qkv(a, place, 0),
-            at_qkv(a, place, 1),
-            at_qkv(a, place, 2),
-            {a.y + at_offset_y(a, place), a.channels},
-            {args.dy + at_offset_y(a, place), a.channels},
-            a.log_sum + (place.sequence * a.heads + place.head) * a.length,
-            a.length,
-            a.channels / a.heads,
+    return {at_offset(a, place, 0), at_offset_y(a, place), (place.sequence * a.heads + place.head) * a.length,
             at_random_row(a, place)};
+}
+
+/* Part 0, 1, 2: q, k, v. */
+static __device__ at_rows_t qkv_rows(const ddp_attention_args_t &a, const backward_t &b, int part)
+{
+    return {a.qkv + b.qkv + (size_t)part * a.channels, 3 * a.channels};
 }
 
 /* delta[r] = sum over the head's columns of y * dy, what every score of the row loses; by 16 threads a row.
  */
-static __device__ void deltas(const backward_t &b, size_t r0, float delta[AT_OWN])
+static __device__ void deltas(const ddp_attention_backward_args_t &args, const backward_t &b, size_t r0,
+                              float delta[AT_OWN])
 {
+    const ddp_attention_args_t &a     = args.forward;
+    const size_t                width = a.channels / a.heads;
+
 #pragma unroll
     for (int r = 0; r < AT_OWN; r++) {
         const size_t i   = r0 + threadIdx.y * AT_OWN + (unsigned)r;
         float        sum = 0.0F;
 
-        for (size_t d = threadIdx.x; d < b.width && i < b.length; d += AT_ACROSS) {
-            sum = fmaf(b.y.at[i * b.y.ld + d], b.dy.at[i * b.dy.ld + d], sum);
+        for (size_t d = threadIdx.x; d < width && i < a.length; d += AT_ACROSS) {
+            sum = fmaf(a.y[b.y + i * a.channels + d], args.dy[b.y + i * a.channels + d], sum);
         }
         delta[r] = ddp_warp_sum(sum, AT_ACROSS);
     }
 }
 
-/*
- * One tile: p the weights (with what is dropped 0), ds the gradients of q k. Keys that a row does not see,
- * and rows behind the last, have 0.
- */
-static __device__ void weights(const backward_t &b, const at_rules_t &rules, size_t r0, size_t k0,
-                               const float delta[AT_OWN], float *stage, float p[AT_OWN][AT_OWN],
-                               float ds[AT_OWN][AT_OWN])
+/* How many keys of the tile query i sees; none if there is no such query. */
+static __device__ unsigned keys_seen(size_t length, size_t i, size_t k0)
 {
-    at_dots(b.q, r0, b.k, k0, b.length, b.width, rules.precision, stage, p);
-    at_dots(b.dy, r0, b.v, k0, b.length, b.width, rules.precision, stage, ds);
+    return i >= length ? 0 : i - k0 < AT_TILE ? (unsigned)(i - k0) + 1 : AT_TILE;
+}
+
+/*
+ * One tile: its weights (0 where dropped) to room.p, and ds the gradients of q k. Keys that a row does not
+ * see, and rows behind the last, have 0. Before they are dropped the weights wait in room.p too, each
+ * thread's own: in registers they would be too many.
+ */
+static __device__ void weights(const ddp_attention_backward_args_t &args, const backward_t &b,
+                               const at_rules_t &rules, size_t r0, size_t k0, const float delta[AT_OWN],
+                               at_room_t &room, float ds[AT_OWN][AT_OWN])
+{
+    const ddp_attention_args_t &a     = args.forward;
+    const size_t                width = a.channels / a.heads;
+    const size_t                first = r0 + threadIdx.y * AT_OWN;
+
+    at_dots(qkv_rows(a, b, 0), r0, qkv_rows(a, b, 1), k0, a.length, width, rules.precision, room.stage, ds);
 #pragma unroll
     for (int r = 0; r < AT_OWN; r++) {
-        const size_t i            = r0 + threadIdx.y * AT_OWN + (unsigned)r;
-        const float  log_sum      = i < b.length ? b.log_sum[i] : 0.0F;
-        float        keep[AT_OWN] = {1.0F, 1.0F, 1.0F, 1.0F};
+        const unsigned seen    = keys_seen(a.length, first + (unsigned)r, k0);
+        const float    log_sum = seen > 0 ? a.log_sum[b.log_sum + first + (unsigned)r] : 0.0F;
+
+#pragma unroll
+        for (int c = 0; c < AT_OWN; c++) {
+            room.p[threadIdx.y * AT_OWN + r][threadIdx.x + AT_ACROSS * c] =
+                threadIdx.x + AT_ACROSS * (unsigned)c < seen ? expf(ds[r][c] * rules.scale - log_sum) : 0.0F;
+        }
+    }
+    at_dots({args.dy + b.y, a.channels}, r0, qkv_rows(a, b, 2), k0, a.length, width, rules.precision,
+            room.stage, ds);
+#pragma unroll
+    for (int r = 0; r < AT_OWN; r++) {
+        const unsigned seen         = keys_seen(a.length, first + (unsigned)r, k0);
+        float          keep[AT_OWN] = {1.0F, 1.0F, 1.0F, 1.0F};
 
         if (rules.factor > 0.0F) {
-            at_keep(rules, b.random_row, i, k0, keep);
+            at_keep(rules, b.random_row, first + (unsigned)r, k0, keep);
         }
 #pragma unroll
         for (int c = 0; c < AT_OWN; c++) {
-            const size_t j      = k0 + threadIdx.x + AT_ACROSS * (unsigned)c;
-            const bool   seen   = i < b.length && j <= i;
-            const float  weight = seen ? expf(p[r][c] * rules.scale - log_sum) : 0.0F;
+            float      *p      = &room.p[threadIdx.y * AT_OWN + r][threadIdx.x + AT_ACROSS * c];
+            const float weight = *p;
 
-            ds[r][c] = seen ? weight * (ds[r][c] * keep[c] - delta[r]) * rules.scale : 0.0F;
-            p[r][c]  = weight * keep[c];
+            ds[r][c] = threadIdx.x + AT_ACROSS * (unsigned)c < seen
+                           ? weight * (ds[r][c] * keep[c] - delta[r]) * rules.scale
+                           : 0.0F;
+            *p       = ddp_round(rules.precision, weight * keep[c]);
         }
     }
 }
@@ -90,56 +111,75 @@ static __device__ void put_tile(at_room_t &room, ddp_precision_t precision, cons
     }
 }
 
-/* 33.5 KiB of shared memory. */
-static __global__ void __launch_bounds__(AT_THREADS)
-    dq_kernel(ddp_attention_backward_args_t args, at_rules_t rules)
+/* Of a block of dq_kernel() or dkv_kernel(): the first row, and column, of what it makes. */
+static __device__ size_t first_row(const ddp_attention_args_t &a)
 {
-    __shared__ at_room_t room;
-    const backward_t     b                  = backward_at(args);
-    const size_t         r0                 = b.place.tile * AT_TILE;
-    const float          ones[AT_OWN]       = {1.0F, 1.0F, 1.0F, 1.0F};
-    float                dq[AT_OWN][AT_OWN] = {};
-    float                delta[AT_OWN];
-    float                p[AT_OWN][AT_OWN];
-    float                ds[AT_OWN][AT_OWN];
+    return at_place(a).tile * AT_TILE;
+}
 
-    deltas(b, r0, delta);
-    for (size_t k0 = 0; k0 <= r0; k0 += AT_TILE) {
-        weights(b, rules, r0, k0, delta, room.stage, p, ds);
-        put_tile(room, rules.precision, ds);
-        at_mix<false>(room, b.k, k0, b.length, b.width, b.place.column, rules.precision, dq);
-    }
-    at_store(dq, ones, args.dqkv + at_offset(args.forward, b.place, 0), 3 * args.forward.channels, r0,
-             b.length, b.place.column, b.width, args.accumulate);
+static __device__ size_t first_column(void)
+{
+    return blockIdx.y * (size_t)AT_TILE;
+}
+
+/* What a block has made of part 0, 1 or 2: dq, dk, dv. */
+static __device__ void store(const ddp_attention_backward_args_t &args, const backward_t &b, int part,
+                             size_t i0, const float sum[AT_OWN][AT_OWN])
+{
+    const ddp_attention_args_t &a            = args.forward;
+    const float                 ones[AT_OWN] = {1.0F, 1.0F, 1.0F, 1.0F};
+
+    at_store(sum, ones, args.dqkv + b.qkv + (size_t)part * a.channels, 3 * a.channels, i0, a.length,
+             first_column(), a.channels / a.heads, args.accumulate);
 }
 
 /* 33.5 KiB of shared memory. */
-static __global__ void __launch_bounds__(AT_THREADS)
+static __global__ void __launch_bounds__(AT_THREADS, 2)
+    dq_kernel(ddp_attention_backward_args_t args, at_rules_t rules)
+{
+    __shared__ at_room_t        room;
+    const ddp_attention_args_t &a                  = args.forward;
+    const backward_t            b                  = backward_at(a);
+    const size_t                width              = a.channels / a.heads;
+    const size_t                r0                 = first_row(a);
+    float                       dq[AT_OWN][AT_OWN] = {};
+    float                       delta[AT_OWN];
+    float                       ds[AT_OWN][AT_OWN];
+
+    deltas(args, b, r0, delta);
+    for (size_t k0 = 0; k0 <= r0; k0 += AT_TILE) {
+        weights(args, b, rules, r0, k0, delta, room, ds);
+        put_tile(room, rules.precision, ds);
+        at_mix<false>(room, qkv_rows(a, b, 1), k0, a.length, width, first_column(), rules.precision, dq);
+    }
+    store(args, b, 0, r0, dq);
+}
+
+/* 33.5 KiB of shared memory. */
+static __global__ void __launch_bounds__(AT_THREADS, 2)
     dkv_kernel(ddp_attention_backward_args_t args, at_rules_t rules)
 {
-    __shared__ at_room_t room;
-    const backward_t     b                  = backward_at(args);
-    const size_t         k0                 = b.place.tile * AT_TILE;
-    const float          ones[AT_OWN]       = {1.0F, 1.0F, 1.0F, 1.0F};
-    float                dk[AT_OWN][AT_OWN] = {};
-    float                dv[AT_OWN][AT_OWN] = {};
-    float                delta[AT_OWN];
-    float                p[AT_OWN][AT_OWN];
-    float                ds[AT_OWN][AT_OWN];
+    __shared__ at_room_t        room;
+    const ddp_attention_args_t &a                  = args.forward;
+    const backward_t            b                  = backward_at(a);
+    const size_t                width              = a.channels / a.heads;
+    const size_t                k0                 = first_row(a);
+    float                       dk[AT_OWN][AT_OWN] = {};
+    float                       dv[AT_OWN][AT_OWN] = {};
+    float                       delta[AT_OWN];
+    float                       ds[AT_OWN][AT_OWN];
 
-    for (size_t r0 = k0; r0 < b.length; r0 += AT_TILE) {
-        deltas(b, r0, delta);
-        weights(b, rules, r0, k0, delta, room.stage, p, ds);
-        put_tile(room, rules.precision, p);
-        at_mix<true>(room, b.dy, r0, b.length, b.width, b.place.column, rules.precision, dv);
+    for (size_t r0 = k0; r0 < a.length; r0 += AT_TILE) {
+        deltas(args, b, r0, delta);
+        weights(args, b, rules, r0, k0, delta, room, ds);
+        at_mix<true>(room, {args.dy + b.y, a.channels}, r0, a.length, width, first_column(), rules.precision,
+                     dv);
         __syncthreads(); /* the weights have been read */
         put_tile(room, rules.precision, ds);
-        at_mix<true>(room, b.q, r0, b.length, b.width, b.place.column, rules.precision, dk);
+        at_mix<true>(room, qkv_rows(a, b, 0), r0, a.length, width, first_column(), rules.precision, dk);
     }
-    at_store(dk, ones, args.dqkv + at_offset(args.forward, b.place, 1), 3 * args.forward.channels, k0,
-             b.length, b.place.column, b.width, args.accumulate);
-    at_store(dv, ones, args.dqkv + at_offset(args.forward, b.place, 2), 3 * args.forward.channels, k0,
-             b.length, b.place.column, b.width, args.accumulate);
+    store(args, b, 1, k0, dk);
+    store(args, b, 2, k0, dv);
 }
 
 ddp_status_t ddp_cuda_attention_backward_plain(ddp_stream_t                        *stream,

@@ -125,6 +125,7 @@ static __device__ inline void at_dots(at_rows_t a, size_t a0, at_rows_t b, size_
     }
     for (size_t d0 = 0; d0 < width; d0 += AT_SLICE) {
         __syncthreads(); /* what was staged before has been read */
+#pragma unroll 2
         for (unsigned i = thread; i < AT_TILE * AT_SLICE; i += AT_THREADS) {
             const unsigned row = i / AT_SLICE;
             const size_t   d   = d0 + i % AT_SLICE;
@@ -169,6 +170,7 @@ static __device__ inline void at_mix(at_room_t &room, at_rows_t from, size_t fro
     const unsigned thread = threadIdx.y * AT_ACROSS + threadIdx.x;
 
     __syncthreads(); /* what was staged before has been read */
+#pragma unroll 2
     for (unsigned i = thread; i < AT_TILE * AT_TILE; i += AT_THREADS) {
         const size_t row = from0 + i / AT_TILE;
         const size_t j   = column + i % AT_TILE;

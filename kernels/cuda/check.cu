@@ -2,25 +2,31 @@
 
 #include "kernels/cuda/reduce.h"
 
-#define THREADS 1024
+#define THREADS 512
 
-/* One block: each thread looks at every 1024th index, and the smallest place that was found wins. */
+/* One block: each thread looks at every 512th index, eight at a time, and the smallest place that was found
+ * wins. */
 static __global__ void check_kernel(const int32_t *index, size_t count, size_t limit, int wrong,
                                     int32_t ignored, ddp_cuda_fault_t *fault)
 {
     __shared__ unsigned long long first;
-    size_t                        i = threadIdx.x;
+    unsigned long long            found = count;
 
     if (threadIdx.x == 0) {
         first = count;
     }
     __syncthreads();
-    while (i < count && ((wrong == DDP_CUDA_WRONG_LABEL && index[i] == ignored) ||
-                         (index[i] >= 0 && (size_t)index[i] < limit))) {
-        i += THREADS;
+#pragma unroll 8
+    for (size_t i = threadIdx.x; i < count; i += THREADS) {
+        const int32_t value      = index[i];
+        const bool    is_ignored = wrong == DDP_CUDA_WRONG_LABEL && value == ignored;
+
+        if ((value < 0 || (size_t)value >= limit) && !is_ignored && i < found) {
+            found = i;
+        }
     }
-    if (i < count) {
-        atomicMin(&first, (unsigned long long)i);
+    if (found < count) {
+        atomicMin(&first, found);
     }
     __syncthreads();
     if (threadIdx.x == 0 && first < count && atomicCAS(&fault->wrong, 0, wrong) == 0) {

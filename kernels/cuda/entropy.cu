@@ -14,7 +14,7 @@
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/scratch.h"
 
-#define MOST_THREADS 1024
+#define MOST_THREADS 512
 #define MOST_WARPS   (MOST_THREADS / DDP_CUDA_WARP)
 #define SUM_THREADS  256
 
@@ -137,7 +137,7 @@ static __global__ void __launch_bounds__(MOST_THREADS) entropy_kernel(ddp_cuda_e
 
 ddp_status_t ddp_cuda_entropy(ddp_stream_t *stream, const ddp_cuda_entropy_args_t *args)
 {
-    const unsigned threads = args->classes <= 1024 ? 32 : args->classes <= 8192 ? 256 : MOST_THREADS;
+    const unsigned threads = args->classes <= 1024 ? 32 : args->classes <= 8192 ? 128 : MOST_THREADS;
 
     if (args->rows == 0) {
         return DDP_OK;

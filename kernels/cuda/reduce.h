@@ -47,13 +47,13 @@ template <class T> static __device__ inline T ddp_block_sum(T value, T *part)
     return ddp_warp_sum(lane < warps ? part[lane] : (T)0);
 }
 
+/** As ddp_block_sum(), of a `part` that nobody reads any more: there has been a barrier since. */
 static __device__ inline float ddp_block_max(float value, float *part)
 {
     const unsigned lane  = threadIdx.x % DDP_CUDA_WARP;
     const unsigned warps = blockDim.x / DDP_CUDA_WARP;
 
     value = ddp_warp_max(value);
-    __syncthreads(); /* an earlier call's result may still be read */
     if (lane == 0) {
         part[threadIdx.x / DDP_CUDA_WARP] = value;
     }

@@ -85,6 +85,11 @@ void support_fill(float *x, size_t count, uint64_t seed)
     }
 }
 
+bool support_is_near(float a, float b, double limit, double largest)
+{
+    return fabs((double)a - (double)b) <= limit * largest;
+}
+
 void support_assert_near(const float *a, const float *b, size_t count, double limit, const char *what)
 {
     double largest = 0;
@@ -93,7 +98,7 @@ void support_assert_near(const float *a, const float *b, size_t count, double li
         largest = fmax(largest, fabs((double)b[i]));
     }
     for (size_t i = 0; i < count; i++) {
-        if (fabs((double)a[i] - (double)b[i]) <= limit * largest) {
+        if (support_is_near(a[i], b[i], limit, largest)) {
             continue; /* an assertion that holds costs as much as a kernel's thread */
         }
         ck_abort_msg("%s: element %zu of %zu is %.9g, not %.9g (largest %.3g)", what, i, count, (double)a[i],

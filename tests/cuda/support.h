@@ -4,6 +4,8 @@
 #ifndef DDP_TESTS_CUDA_SUPPORT_H_
 #define DDP_TESTS_CUDA_SUPPORT_H_
 
+#include <stdbool.h>
+
 #include "kernels/device.h"
 #include "kernels/ops.h"
 
@@ -34,7 +36,9 @@ void support_download(support_t *s, void *host, const void *device, size_t bytes
 
 /** Numbers in [-1, 1) that are the same each time. */
 void support_fill(float *x, size_t count, uint64_t seed);
-/** |a - b| <= limit * (largest |b|) for each. @param [in] what  for the failure's line */
+/** |a - b| <= limit * (largest |b|): whether it holds; where one of them is no number it does not. */
+bool support_is_near(float a, float b, double limit, double largest);
+/** It holds for each. @param [in] what  for the failure's line */
 void support_assert_near(const float *a, const float *b, size_t count, double limit, const char *what);
 void support_assert_same(const void *a, const void *b, size_t bytes, const char *what);
 
