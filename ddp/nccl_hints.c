@@ -64,7 +64,7 @@ static const hint_t hints[] = {
     {"did not join",
      "NCCL_DEBUG=INFO shows the interface that each rank chose; see NCCL_SOCKET_IFNAME, and check "
      "that mpirun passes the environment to all (-x NCCL_SOCKET_IFNAME)"},
-    {"was not reduced",
+    {"no rank here is behind",
      "where peers hang at the first collective: NCCL_P2P_DISABLE=1, or switch PCIe ACS off "
      "(iommu=pt); ulimit and NCCL variables must be the same on all ranks"},
 };

@@ -38,9 +38,35 @@ static ddp_status_t abort_now(ddp_nccl_t *nccl, ddp_status_t status)
     return ddp_fail(status, "%s", line);
 }
 
+static ddp_status_t describe(ddp_nccl_t *nccl, ncclResult_t result, const char *what)
+{
+    const char *last = nccl->nccl != NULL ? nccl->table->GetLastError(nccl->nccl) : "";
+    const char *text = nccl->table->GetErrorString(result);
+    const char *hint = last != NULL ? ddp_nccl_hint(last) : NULL;
+
+    hint = hint != NULL ? hint : ddp_nccl_hint(text);
+    return ddp_fail(DDP_ERR_DEVICE, "nccl: %.120s: %.80s%s%.160s%s%s", what, text,
+                    last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "",
+                    hint != NULL ? "; " : "", hint != NULL ? hint : "");
+}
+
+/* An operation of NCCL that fails leaves an error of the device too, which says less. */
+static ddp_status_t prefer_own(ddp_nccl_t *nccl, ddp_status_t status)
+{
+    ncclResult_t result = ncclSuccess;
+
+    if (status != DDP_ERR_DEVICE || nccl->nccl == NULL ||
+        nccl->table->CommGetAsyncError(nccl->nccl, &result) != ncclSuccess || result == ncclSuccess ||
+        result == ncclInProgress) {
+        return status;
+    }
+    return describe(nccl, result, "in the background");
+}
+
 ddp_status_t ddp_nccl_fail(ddp_nccl_t *nccl, ddp_status_t status)
 {
     if (nccl->failed == DDP_OK) {
+        status = prefer_own(nccl, status);
         tell(nccl, ddp_error_line());
         return abort_now(nccl, status);
     }
@@ -71,18 +97,6 @@ static ddp_status_t listen(ddp_nccl_t *nccl)
     status                 = abort_now(nccl, status);
 out:
     return status;
-}
-
-static ddp_status_t describe(ddp_nccl_t *nccl, ncclResult_t result, const char *what)
-{
-    const char *last = nccl->nccl != NULL ? nccl->table->GetLastError(nccl->nccl) : "";
-    const char *text = nccl->table->GetErrorString(result);
-    const char *hint = last != NULL ? ddp_nccl_hint(last) : NULL;
-
-    hint = hint != NULL ? hint : ddp_nccl_hint(text);
-    return ddp_fail(DDP_ERR_DEVICE, "nccl: %.120s: %.80s%s%.160s%s%s", what, text,
-                    last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "",
-                    hint != NULL ? "; " : "", hint != NULL ? hint : "");
 }
 
 /* NCCL's own errors, at most every millisecond, and what others say. */
@@ -142,6 +156,11 @@ ddp_status_t ddp_nccl_idle(void *ctx, int64_t waited_ns)
     ddp_comm_waiting(nccl->comm, nccl->wait);
     status = ddp_comm_idle(nccl->comm, waited_ns);
     if (status != DDP_OK) {
+        const char *hint = status == DDP_ERR_TIMEOUT ? ddp_nccl_hint(ddp_error_line()) : NULL;
+        char        line[DDP_ERROR_LINE_SIZE];
+
+        (void)snprintf(line, sizeof(line), "%s", ddp_error_line());
+        status = hint != NULL ? ddp_fail(status, "%s; %s", line, hint) : status;
         status = ddp_nccl_fail(nccl, status);
     }
 out:

@@ -309,6 +309,17 @@ static void take_sums(ddp_reducer_t *r, const ddp_cuda_sums_t *told)
     };
 }
 
+/* What fails here fails on all ranks. */
+static ddp_status_t await(ddp_reducer_t *r, ddp_event_t *event, const char *what, uint64_t step,
+                          size_t bucket)
+{
+    ddp_status_t status;
+
+    ddp_nccl_waiting(r->nccl->nccl, what, step, bucket);
+    status = ddp_event_synchronize(event, -1);
+    return status == DDP_OK ? DDP_OK : ddp_nccl_fail(r->nccl->nccl, status);
+}
+
 static ddp_status_t nccl_wait(ddp_reducer_t *r)
 {
     ddp_status_t            status = DDP_OK;
@@ -317,15 +328,13 @@ static ddp_status_t nccl_wait(ddp_reducer_t *r)
     const uint32_t         *words  = (const uint32_t *)(const void *)(path->h_report + at.words);
     const uint64_t          before = r->step - 1;
 
-    ddp_nccl_waiting(path->nccl, "sums of its forward", r->step, (size_t)-1);
-    DDP_TRY(ddp_event_synchronize(path->sums_point, -1));
+    DDP_TRY(await(r, path->sums_point, "sums of its forward", r->step, (size_t)-1));
     take_sums(r, (const ddp_cuda_sums_t *)(const void *)path->h_report);
     for (size_t i = 0; i < r->params.n_tensors; i++) {
         r->used_any[i] = words[1 + i] != 0;
     }
     if (r->two_phase) {
-        ddp_nccl_waiting(path->nccl, "gradients", r->step, r->n_buckets - 1);
-        DDP_TRY(ddp_event_synchronize(path->norm_point, -1));
+        DDP_TRY(await(r, path->norm_point, "gradients", r->step, r->n_buckets - 1));
         take_sums(r, path->h_norm);
     }
     if (before > path->first_step) { /* it ended before this one's forward began */
@@ -348,8 +357,7 @@ static ddp_status_t nccl_finish(ddp_reducer_t *r)
     if (path->ended == 0) {
         return DDP_OK;
     }
-    ddp_nccl_waiting(path->nccl, "updated parameters", path->ended, (size_t)-1);
-    DDP_TRY(ddp_event_synchronize(path->end_point, -1));
+    DDP_TRY(await(r, path->end_point, "updated parameters", path->ended, (size_t)-1));
     DDP_TRY(check_ended(r, path->ended));
 out:
     return status;
@@ -360,7 +368,7 @@ static ddp_status_t nccl_times(ddp_reducer_t *r)
     ddp_status_t status = DDP_OK;
 
     if (r->nccl->ended > 0 && r->nccl->timed != r->nccl->ended) {
-        DDP_TRY(ddp_event_synchronize(r->nccl->end_point, -1));
+        DDP_TRY(await(r, r->nccl->end_point, "updated parameters", r->nccl->ended, (size_t)-1));
         DDP_TRY(ddp_nccl_times_read(r, r->nccl->ended));
     }
 out:

@@ -163,7 +163,7 @@ ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
     DDP_TRY(ddp_comm_create(&comm_params, &toy->comm));
     if (toy->params.cuda) {
         device_params.kind    = DDP_DEVICE_CUDA;
-        device_params.ordinal = ddp_comm_local_rank(toy->comm);
+        device_params.ordinal = params->one_device ? 0 : ddp_comm_local_rank(toy->comm);
     }
     DDP_TRY(ddp_device_create(&device_params, &toy->device));
     ddp_comm_attach(toy->comm, toy->device);

@@ -25,6 +25,7 @@ typedef struct toy_params {
     int cuda;  /* the devices are GPUs: one for each rank of a machine. DDP_TEST_DEVICE=cuda: they are, and
                   the backend is host */
     int ranks; /* > 0: only the first ones of the program take part, and only they call */
+    int one_device;    /* and the ranks of a machine have the same one */
     int timeout_ms;    /* of the communicator */
     int rank_to_delay; /* sleeps a little in every step, before forward or after backward; -1: none */
 } toy_params_t;
