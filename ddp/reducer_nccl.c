@@ -47,6 +47,8 @@ out:
     return status;
 }
 
+static ddp_status_t nccl_finish(ddp_reducer_t *r);
+
 static void nccl_destroy(ddp_reducer_t *r)
 {
     ddp_nccl_path_t *path = r->nccl;
@@ -56,6 +58,8 @@ static void nccl_destroy(ddp_reducer_t *r)
     }
     if (r->state != DDP_REDUCER_IDLE && path->nccl != NULL && path->nccl->failed == DDP_OK) {
         path->nccl->failed = DDP_ERR_STATE; /* the others are not at the end: abort */
+    } else if (path->nccl != NULL && path->nccl->failed == DDP_OK) {
+        ddp_ignore(nccl_finish(r), "what fails here was told to all, and the communicator is aborted");
     }
     ddp_nccl_times_destroy(r);
     ddp_event_destroy(&path->ready_point);

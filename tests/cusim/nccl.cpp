@@ -36,6 +36,18 @@ typedef struct group {
 static thread_local int      group_depth;
 static thread_local group_t *group;
 
+/* The communicator counts what is on streams: it does not end before that. */
+static void enqueue(ncclComm *comm, cudaStream_t stream, const char *name, cusim_poll_t poll)
+{
+    comm->running++;
+    cusim_enqueue(stream, name, [=]() mutable {
+        const int result = poll();
+
+        comm->running -= result != 0;
+        return result;
+    });
+}
+
 /* To the streams now, or when the host has asked often enough. */
 static ncclResult_t start(ncclComm *comm, std::vector<std::function<void()>> &&calls)
 {
@@ -217,7 +229,7 @@ static ncclResult_t submit(const char *name, cusim_call_t call, const void *in, 
     call.number = comm->calls++;
     return give(comm, [=] {
         progress_t p = {comm, call, static_cast<const char *>(in), static_cast<char *>(out), 0, false};
-        cusim_enqueue(stream, name, [p]() mutable { return poll(&p); });
+        enqueue(comm, stream, name, [p]() mutable { return poll(&p); });
     });
 }
 
@@ -340,23 +352,38 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm_p, int size, ncclUniqueId id, int
     return ncclCommInitRankConfig(comm_p, size, id, rank, NULL);
 }
 
+/* All that was called is done, here and there. */
+static bool has_left(ncclComm *comm)
+{
+    if (comm->is_leaving && comm->running == 0) {
+        comm->is_leaving = false;
+        comm->has_left   = true;
+        comm->world->left++;
+    }
+    return comm->has_left && comm->world->left >= comm->size;
+}
+
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    if (comm == NULL || comm->is_leaving) {
+    if (comm == NULL || comm->is_leaving || comm->has_left) {
         return ncclInvalidArgument;
     }
     comm->is_leaving = true;
-    comm->world->left++;
-    while (comm->blocks && comm->world->left < comm->size) {
+    while (comm->blocks && !has_left(comm)) {
         usleep(JOIN_STEP_US);
     }
-    return comm->world->left < comm->size ? ncclInProgress : ncclSuccess;
+    return has_left(comm) ? ncclSuccess : ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     if (comm == NULL) {
         return ncclInvalidArgument;
+    }
+    if (comm->running > 0) {
+        fprintf(stderr, "cusim-nccl: rank %d: destroyed with %d operations on streams\n", comm->rank,
+                comm->running.load());
+        abort();
     }
     if (comm->is_joining) {
         shm_unlink(comm->name);
@@ -389,7 +416,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
     }
     *error = (ncclResult_t)comm->error.load();
     if (*error == ncclSuccess && (comm->is_joining || !comm->pending.empty() ||
-                                  (comm->is_leaving && comm->world->left < comm->size))) {
+                                  ((comm->is_leaving || comm->has_left) && !has_left(comm)))) {
         *error = ncclInProgress;
     }
     return ncclSuccess;
@@ -429,8 +456,8 @@ ncclResult_t ncclGroupEnd(void)
         std::vector<cusim_message_t> messages = all->messages;
 
         all->calls.push_back([=] {
-            cusim_enqueue(stream, "send and receive",
-                          [=]() mutable { return cusim_nccl_exchange(comm, messages); });
+            enqueue(comm, stream, "send and receive",
+                    [=]() mutable { return cusim_nccl_exchange(comm, messages); });
         });
     }
     result = start(all->comm, std::move(all->calls));

@@ -86,7 +86,8 @@ struct ncclComm {
 
     /* of the host's thread */
     bool                               blocks;
-    bool                               is_joining, is_leaving;
+    bool                               is_joining, is_leaving, has_left;
+    std::atomic<int>                   running; /* operations on streams */
     uint64_t                           collectives, submissions;
     int                                polls;   /* left until `pending` goes to its streams */
     std::vector<std::function<void()>> pending; /* "in progress" */
