@@ -52,6 +52,8 @@ typedef struct ddp_op_table {
     ddp_status_t (*scale)(ddp_stream_t *stream, float alpha, float *y, size_t count);
     ddp_status_t (*sumsq)(ddp_stream_t *stream, const float *x, size_t count, double *sum_p);
     size_t (*conv2d_scratch_bytes)(const ddp_device_t *device, const ddp_conv2d_shape_t *shape);
+    /** What attention takes of the stream's scratch, forward or backward; NULL: none. */
+    size_t (*attention_scratch_bytes)(const ddp_device_t *device, const ddp_attention_args_t *args);
     size_t (*kernel_scratch_bytes)(const ddp_device_t *device, size_t vocab);
 } ddp_op_table_t;
 

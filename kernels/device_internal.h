@@ -69,8 +69,9 @@ struct ddp_device {
     ddp_device_memory_t memory;
     ddp_device_block_t *blocks; /* owned, [blocks_room] */
     size_t              n_blocks, blocks_room;
-    bool                is_kept;   /* blocks may be left at the end, and stay */
-    size_t              dry_bytes; /* addresses handed out, if dry */
+    bool                is_kept;     /* blocks may be left at the end, and stay */
+    size_t              dry_bytes;   /* addresses handed out, if dry */
+    size_t              dry_scratch; /* the most that an operation would have taken for itself, if dry */
 
     ddp_idle_fn_t  *idle;
     void           *idle_ctx;

@@ -164,8 +164,8 @@ DDP_API ddp_status_t ddp_op_head_backward(ddp_stream_t                   *stream
                                           const ddp_head_backward_args_t *args) DDP_NODISCARD;
 
 /**
- * What kernels take for themselves at most, and keep: products, and a head of `vocab` words; 0: none. Small
- * things are not counted.
+ * What kernels take for themselves at most, and keep: products, and a head of `vocab` words; 0: none; of a
+ * dry device also what attention that it was given would have taken. Small things are not counted.
  */
 DDP_API size_t ddp_kernel_scratch_bytes(const ddp_device_t *device, size_t vocab);
 

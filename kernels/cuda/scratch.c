@@ -39,8 +39,7 @@ void ddp_cuda_scratch_free(ddp_stream_t *stream)
 size_t ddp_cuda_kernel_scratch_bytes(const ddp_device_t *device, size_t vocab)
 {
     const size_t logits = vocab > 0 ? ddp_cuda_head_scratch_bytes(vocab) : 0;
+    const size_t head   = logits + logits / 2; /* their gradients, in half precision, for a product */
 
-    (void)device;
-    return DDP_CUDA_GEMM_WORKSPACE + logits +
-           logits / 2; /* their gradients, in half precision, for a product */
+    return DDP_CUDA_GEMM_WORKSPACE + (head > device->dry_scratch ? head : device->dry_scratch);
 }

@@ -176,6 +176,34 @@ START_TEST(attention_that_cudnn_has_not_is_not_taken)
 }
 END_TEST
 
+START_TEST(dry_device_learns_what_attention_takes)
+{
+    const ddp_device_params_t dry    = {.struct_size = sizeof(dry), .kind = DDP_DEVICE_CUDA, .dry = true};
+    ddp_device_t             *device = NULL;
+    ddp_stream_t             *stream = NULL;
+    float                     memory[1];
+    ddp_attention_args_t      args = {.qkv       = memory,
+                                      .y         = memory,
+                                      .sequences = 3,
+                                      .length    = 40,
+                                      .heads     = 2,
+                                      .channels  = 32,
+                                      .precision = DDP_PRECISION_BF16};
+    size_t                    before, bytes;
+
+    ddp_assert_ok(ddp_device_create(&dry, &device));
+    ddp_assert_ok(ddp_stream_create(device, "dry", &stream));
+    before = ddp_kernel_scratch_bytes(device, 0);
+    bytes  = ddp_cudnn_attention_scratch_bytes(s.cuda, &args);
+    ddp_assert_ok(ddp_op_attention(stream, &args));
+    ck_assert_uint_gt(bytes, 0);
+    ck_assert_uint_eq(ddp_kernel_scratch_bytes(device, 0), before + bytes);
+    ddp_stream_destroy(&stream);
+    ddp_device_destroy(&device);
+    ck_assert_int_eq(ddp_interpreter.executed, 0);
+}
+END_TEST
+
 typedef struct conv_case {
     ddp_precision_t precision;
     bool            has_bias, has_relu, accumulate;
@@ -369,6 +397,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, open_devices, close_devices);
     tcase_add_loop_test(tcase, attention_and_its_gradient_are_the_cpus, 0, (int)COUNT(attentions));
     tcase_add_test(tcase, attention_that_cudnn_has_not_is_not_taken);
+    tcase_add_test(tcase, dry_device_learns_what_attention_takes);
     tcase_add_loop_test(tcase, convolution_and_its_gradients_are_the_cpus, 0, (int)COUNT(convs));
     tcase_add_test(tcase, convolution_rounds_its_inputs);
     tcase_add_test(tcase, engines_that_do_not_compute_what_is_asked_are_not_taken);
