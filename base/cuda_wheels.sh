@@ -1,7 +1,8 @@
 #!/bin/sh
 # Gets NVIDIA's toolkit, NCCL and cuDNN from PyPI into build/cuda, where CMake looks for them; nothing is installed and no
 # driver is needed. Pinned versions; a wheel that is unpacked already is not downloaded again.
-# Usage: sh base/cuda_wheels.sh [headers | nvcc]     headers: what the stand-in's tests need; nvcc: the compiler as well
+# Usage: sh base/cuda_wheels.sh [headers | plans | nvcc]     headers: what the stand-in's tests need; plans: libcudnn and
+# libnvrtc as well, for the test cudnn.plans (700 MB on disk); nvcc: the compiler
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -10,13 +11,15 @@ python=python3
 
 headers="nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cublas==13.1.0.3
     nvidia-cudnn-cu13==9.19.0.56 nvidia-nccl-cu13==2.28.9"
+libraries="nvidia-cudnn-cu13==9.19.0.56 nvidia-cuda-nvrtc==13.0.88"
 compiler="nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88"
 
 case ${1:-headers} in
 headers) wheels=$headers ;;
+plans) wheels="$libraries $headers" ;;
 nvcc) wheels="$headers $compiler" ;;
 *)
-    echo "usage: sh base/cuda_wheels.sh [headers | nvcc]" >&2
+    echo "usage: sh base/cuda_wheels.sh [headers | plans | nvcc]" >&2
     exit 2
     ;;
 esac
@@ -27,7 +30,15 @@ if ! "$python" -m pip --version >/dev/null 2>&1; then # Debian's python3 comes w
     python=$root/python/bin/python
 fi
 for wheel in $wheels; do
-    [ ! -f "$root/wheels/$wheel" ] || continue
+    kept=libcudart
+    mark=$wheel
+    case "${1:-headers} $wheel" in
+    "plans nvidia-cudnn"* | "plans nvidia-cuda-nvrtc"*)
+        kept="libcudnn libnvrtc"
+        mark=$wheel.libraries
+        ;;
+    esac
+    [ ! -f "$root/wheels/$mark" ] || continue
     echo "cuda: $wheel from PyPI"
     folder=$(mktemp -d "$root/download.XXXXXX")
     if ! "$python" -m pip download --quiet --no-deps --only-binary :all: --dest "$folder" "$wheel"; then
@@ -37,10 +48,11 @@ for wheel in $wheels; do
     fi
     # Folders in a wheel: nvidia/cu13/include, nvidia/nccl/include, ... become include, lib, bin, nvvm. The large libraries
     # are not needed to build: only cudart is linked, the others are loaded at run time.
-    "$python" - "$folder" "$root" <<'PYTHON'
+    "$python" - "$folder" "$root" "$kept" <<'PYTHON'
 import os, sys, zipfile
 
-folder, root = sys.argv[1:]
+folder, root, kept = sys.argv[1:]
+kept = tuple(kept.split()) + ("libcudadevrt",)
 (wheel,) = os.listdir(folder)
 with zipfile.ZipFile(os.path.join(folder, wheel)) as archive:
     for member in archive.infolist():
@@ -49,7 +61,7 @@ with zipfile.ZipFile(os.path.join(folder, wheel)) as archive:
             continue
         if parts[2] not in ("include", "lib", "bin", "nvvm"):
             continue
-        if parts[2] == "lib" and not parts[-1].startswith(("libcudart", "libcudadevrt")):
+        if parts[2] == "lib" and not parts[-1].startswith(kept):
             continue
         target = os.path.join(root, *parts[2:])
         os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -60,5 +72,6 @@ with zipfile.ZipFile(os.path.join(folder, wheel)) as archive:
 PYTHON
     rm -rf "$folder"
     : >"$root/wheels/$wheel"
+    : >"$root/wheels/$mark"
 done
 echo "cuda: $root is complete"

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "kernels/cuda/cudnn_internal.h"
 #include "kernels/cuda/device_internal.h"
 
@@ -35,6 +36,7 @@ static void destroy(void *part)
 ddp_status_t ddp_cudnn_of(const ddp_device_t *device, ddp_cudnn_t **cudnn_p)
 {
     ddp_status_t     status = DDP_OK;
+    ddp_status_t     opened = DDP_OK;
     ddp_cuda_part_t *part   = &ddp_cuda_of(device)->parts[DDP_CUDA_PART_CUDNN];
     ddp_cudnn_t     *cudnn  = part->part;
 
@@ -44,8 +46,14 @@ ddp_status_t ddp_cudnn_of(const ddp_device_t *device, ddp_cudnn_t **cudnn_p)
         *part             = (ddp_cuda_part_t){cudnn, destroy};
         cudnn->is_exact   = device->is_exact;
         cudnn->turn_bytes = TURN_BYTES;
-        if (open_library(device, cudnn) != DDP_OK) {
+        opened            = open_library(device, cudnn);
+        if (opened != DDP_OK) {
             (void)snprintf(cudnn->reason, sizeof(cudnn->reason), "%s", ddp_error_line());
+        }
+        if (opened != DDP_OK && opened != DDP_ERR_STATE && !device->dry) {
+            ddp_log(DDP_LOG_WARN,
+                    "%s: convolutions and attention are computed by plain kernels, which are slow: %s",
+                    device->name, cudnn->reason);
         }
     }
     DDP_REQUIRE(cudnn->cache != NULL, DDP_ERR_UNSUPPORTED, "%s", cudnn->reason);

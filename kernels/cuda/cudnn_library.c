@@ -37,7 +37,7 @@ ddp_status_t ddp_cudnn_table_open(ddp_cudnn_table_t *table)
     ddp_cudnn_table_t found;
     ddp_status_t      status = DDP_OK;
 
-    DDP_REQUIRE(folder == NULL || strcmp(folder, "none") != 0, DDP_ERR_UNSUPPORTED, "DDP_CUDNN_PATH=none");
+    DDP_REQUIRE(folder == NULL || strcmp(folder, "none") != 0, DDP_ERR_STATE, "DDP_CUDNN_PATH=none");
     if (folder == NULL || folder[0] == '\0') {
         snprintf(path, sizeof(path), "%s", library);
     } else {

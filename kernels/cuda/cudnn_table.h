@@ -52,8 +52,8 @@ typedef struct ddp_cudnn_table {
 /**
  * cudnn_library.c: open libcudnn.so.9 and fill `table`: from the folder DDP_CUDNN_PATH if that is set, else
  * where the loader finds it. DDP_CUDNN_PATH=none: do without. It stays open for the rest of the process.
- * @return DDP_ERR_UNSUPPORTED, with why: not found, a function is missing, too old, or not wanted; `table` is
- * as it was
+ * @return DDP_ERR_UNSUPPORTED, with why: not found, a function is missing, or too old. DDP_ERR_STATE: not
+ * wanted. `table` is then as it was
  */
 ddp_status_t ddp_cudnn_table_open(ddp_cudnn_table_t *table) DDP_NODISCARD;
 

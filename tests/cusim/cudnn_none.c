@@ -5,5 +5,5 @@
 ddp_status_t ddp_cudnn_table_open(ddp_cudnn_table_t *table)
 {
     (void)table;
-    return ddp_fail(DDP_ERR_UNSUPPORTED, "the stand-in for a GPU has no cuDNN");
+    return ddp_fail(DDP_ERR_STATE, "the stand-in for a GPU has no cuDNN");
 }
