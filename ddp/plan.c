@@ -57,6 +57,22 @@ void ddp_stack_plan(size_t leaves, size_t first, size_t count, ddp_stack_t *stac
     *arenas_p = arenas;
 }
 
+size_t ddp_received_of(const ddp_reducer_params_t *params, int size, int rank)
+{
+    ddp_stack_t stack;
+    size_t      received = 0;
+    size_t      first;
+    size_t      count;
+    size_t      arenas;
+
+    for (int q = 0; q < size; q++) {
+        ddp_partition(params->micro_batches, (size_t)size, (size_t)q, &first, &count);
+        ddp_stack_plan(params->micro_batches, first, count, &stack, &arenas);
+        received += q == rank ? 0 : stack.depth;
+    }
+    return received;
+}
+
 /* Buckets over tensors [first, end), each closed before it passes the cap. */
 static size_t fill_buckets(const size_t *padded, size_t first, size_t end, size_t offset, size_t cap_bytes,
                            ddp_bucket_range_t *buckets)

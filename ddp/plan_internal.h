@@ -47,6 +47,10 @@ void ddp_stack_plan(size_t leaves, size_t first, size_t count, ddp_stack_t *stac
  */
 size_t ddp_arenas_of(const ddp_reducer_params_t *params, int size, int rank);
 
+/** Open subtrees that rank `rank` gets from the others to sum a slice exactly, when every micro-batch is
+ * present. */
+size_t ddp_received_of(const ddp_reducer_params_t *params, int size, int rank);
+
 /** A bucket: whole tensors, neighbours in the layout. */
 typedef struct ddp_bucket_range {
     size_t offset, count; /* floats, padding included */

@@ -51,11 +51,9 @@ ddp_status_t ddp_nccl_exact_create(ddp_reducer_t *r)
     ddp_stack_t       stack;
 
     for (int q = 0; q < r->size; q++) {
-        const size_t n = subtrees(r, r->params.micro_batches, q, &stack);
-
-        most += n;
-        sum->max_received += q == r->rank ? 0 : n;
+        most += subtrees(r, r->params.micro_batches, q, &stack);
     }
+    sum->max_received = ddp_received_of(&r->params, r->size, r->rank);
     for (size_t b = 0; b < r->n_buckets; b++) {
         const size_t mine = path->ranges[b].slice + path->ranges[b].rest_blocks;
 

@@ -146,6 +146,25 @@ out:
     return status;
 }
 
+/* With NCCL, on the device: what a bucket's owner receives, or the bucket in bfloat16. */
+static size_t nccl_wire_bytes(const ddp_reducer_t *r, const ddp_bucket_range_t *ranges)
+{
+    size_t most = 0; /* blocks */
+    size_t mine = 0;
+
+    for (size_t b = 0; b < r->n_buckets; b++) {
+        const size_t blocks = ranges[b].count / DDP_BLOCK;
+        const size_t own    = blocks / (size_t)r->size + blocks % (size_t)r->size;
+
+        most = blocks > most ? blocks : most;
+        mine = own > mine ? own : mine;
+    }
+    if (r->params.reduction == DDP_REDUCTION_EXACT) {
+        return ddp_received_of(&r->params, r->size, r->rank) * mine * DDP_BLOCK * sizeof(float);
+    }
+    return r->params.wire == DDP_WIRE_BF16 ? most * DDP_BLOCK * sizeof(uint16_t) : 0;
+}
+
 ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int rank_of_plan,
                               ddp_reducer_plan_t *plan_p, ddp_bucket_info_t *buckets, size_t capacity)
 {
@@ -174,6 +193,9 @@ ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int 
     r.two_phase    = ddp_reducer_is_two_phase(params);
     DDP_TRY(measure(&r, &plan.shared_bytes));
     DDP_TRY(split_memory(&r, ranges, &plan));
+    if (params->backend == DDP_REDUCER_NCCL) {
+        plan.wire_bytes = nccl_wire_bytes(&r, ranges);
+    }
     for (size_t b = 0; b < plan.n_buckets && b < capacity; b++) {
         buckets[b] = (ddp_bucket_info_t){ranges[b].offset, ranges[b].count, ranges[b].n};
     }

@@ -434,6 +434,29 @@ START_TEST(options_that_do_not_go_together_are_refused)
 }
 END_TEST
 
+/* The largest bucket here is one tensor of 63000 elements: 247 blocks. */
+START_TEST(a_plan_knows_what_ranks_receive)
+{
+    toy_params_t       params = cuda_params(DDP_REDUCTION_EXACT, false);
+    toy_t              toy;
+    ddp_reducer_plan_t plan = {0};
+
+    params.reducer.bucket_cap_bytes  = 1024;
+    params.reducer.tail_bucket_bytes = 0;
+    ddp_assert_all(toy_create(&params, &toy) == DDP_OK);
+    ddp_assert_ok(ddp_reducer_plan(&toy.params.reducer, 2, 1, &plan, NULL, 0));
+    ck_assert_uint_eq(plan.wire_bytes, 1 * (123 + 1) * 1024); /* a subtree of 4 micro-batches of 8 */
+    ddp_assert_ok(ddp_reducer_plan(&toy.params.reducer, 3, 1, &plan, NULL, 0));
+    ck_assert_uint_eq(plan.wire_bytes, 3 * (82 + 1) * 1024); /* 0-2: two subtrees, 6-7: one */
+    toy.params.reducer.reduction = DDP_REDUCTION_FAST;
+    toy.params.reducer.wire      = DDP_WIRE_BF16;
+    ddp_assert_ok(ddp_reducer_plan(&toy.params.reducer, 3, 1, &plan, NULL, 0));
+    ck_assert_uint_eq(plan.wire_bytes, 247 * 512);
+    ddp_assert_all(true);
+    toy_destroy(&toy);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("reducer over NCCL");
@@ -458,6 +481,7 @@ static Suite *make_suite(void)
     tcase_add_test(rest, moments_are_held_by_one_rank_each);
     tcase_add_test(rest, a_copy_of_the_parameters_that_went_astray_is_named);
     tcase_add_test(rest, times_of_buckets_follow_each_other);
+    tcase_add_test(rest, a_plan_knows_what_ranks_receive);
     tcase_add_test(rest, options_that_do_not_go_together_are_refused);
     suite_add_tcase(suite, rest);
     return suite;
