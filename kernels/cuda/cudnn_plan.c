@@ -109,6 +109,12 @@ static ddp_status_t try_config(const ddp_cudnn_target_t *target, cudnnBackendDes
                              table->attribute_set(made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
                                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config),
                              "a plan's engine"));
+    if (target->handle != NULL) {
+        DDP_TRY(ddp_cudnn_status(table,
+                                 table->attribute_set(made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                                                      CUDNN_TYPE_HANDLE, 1, &target->handle),
+                                 "a plan's handle"));
+    }
     if (target->properties != NULL) {
         DDP_TRY(ddp_cudnn_status(table,
                                  table->attribute_set(made, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,

@@ -175,6 +175,10 @@ static cudnnStatus_t finalize(cudnnBackendDescriptor_t d)
         if (ddp_interpreter.finalize != CUDNN_STATUS_SUCCESS) {
             return ddp_interpreter.finalize;
         }
+        if (ddp_attribute_find(own, CUDNN_ATTR_EXECUTION_PLAN_HANDLE) == NULL &&
+            ddp_attribute_find(own, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP) == NULL) {
+            return CUDNN_STATUS_BAD_PARAM;
+        }
         if (ddp_interpreter.most_ops > 0 && ops_of(own)->count > ddp_interpreter.most_ops) {
             return CUDNN_STATUS_NOT_SUPPORTED;
         }
