@@ -240,6 +240,9 @@ void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
     if (run->config.train.precision == (int)DDP_PRECISION_FP16) {
         ddp_events_number(event, "loss_scale", report->loss_scale);
     }
+    if (run->config.ddp.wire == (int)DDP_WIRE_BF16 && run->config.ddp.backend == (int)DDP_REDUCER_NCCL) {
+        ddp_events_number(event, "wire_overflows", (double)report->wire_overflows);
+    }
     ddp_events_write(run, event);
 }
 

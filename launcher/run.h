@@ -233,6 +233,7 @@ typedef struct ddp_step_report {
     double   spread_ms;
     uint64_t skipped; /* steps since the last event that were not finite */
     double   loss_scale;
+    uint64_t wire_overflows; /* since the last event, with ddp.wire bf16 */
 } ddp_step_report_t;
 
 /** This rank's best GFLOP/s of a product of square matrices on run->compute while all ranks work; `rounds`

@@ -19,7 +19,7 @@ typedef struct window {
     int64_t       start_ns;
     int64_t       wait_ns; /* of the loader, at the start */
     ddp_measure_t measure;
-    uint64_t      samples, skipped;
+    uint64_t      samples, skipped, overflows;
 } window_t;
 
 static void window_open(const ddp_run_t *run, window_t *window)
@@ -149,21 +149,22 @@ static void tell(ddp_run_t *run, uint64_t step, const ddp_batch_range_t *range,
                                    .samples_per_s = rate,
                                    .tokens_per_s  = rate * (double)run->data.context,
                                    .seconds_left  = (double)(run->total_steps - done) * passed / n / 1e9};
-    ddp_step_report_t    report = {.step          = done,
-                                   .epoch         = range->epoch + 1,
-                                   .loss          = result->loss,
-                                   .lr            = ddp_schedule_lr(&run->schedule, step),
-                                   .grad_norm     = result->grad_norm,
-                                   .step_ms       = passed / n / 1e6,
-                                   .samples_per_s = rate,
-                                   .tokens_per_s  = rate * (double)run->data.context,
-                                   .measure       = &window->measure,
-                                   .overlap       = overlap(window),
-                                   .gflops        = rate * ddp_model_flops(run->model) / cores / 1e9,
-                                   .slowest_rank  = result->slowest_rank,
-                                   .spread_ms     = (double)result->spread_ns / 1e6,
-                                   .skipped       = window->skipped,
-                                   .loss_scale    = (double)result->loss_scale};
+    ddp_step_report_t    report = {.step           = done,
+                                   .epoch          = range->epoch + 1,
+                                   .loss           = result->loss,
+                                   .lr             = ddp_schedule_lr(&run->schedule, step),
+                                   .grad_norm      = result->grad_norm,
+                                   .step_ms        = passed / n / 1e6,
+                                   .samples_per_s  = rate,
+                                   .tokens_per_s   = rate * (double)run->data.context,
+                                   .measure        = &window->measure,
+                                   .overlap        = overlap(window),
+                                   .gflops         = rate * ddp_model_flops(run->model) / cores / 1e9,
+                                   .slowest_rank   = result->slowest_rank,
+                                   .spread_ms      = (double)result->spread_ns / 1e6,
+                                   .skipped        = window->skipped,
+                                   .wire_overflows = window->overflows,
+                                   .loss_scale     = (double)result->loss_scale};
 
     ddp_progress_draw(&run->progress, &drawn);
     if (is_told(run, step)) {
@@ -291,6 +292,7 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
         }
         window.samples += range.count;
         window.skipped += result.skipped ? 1 : 0;
+        window.overflows += result.wire_overflows;
         end->skipped += result.skipped ? 1 : 0;
         if (ddp_comm_rank(run->comm) == 0) {
             say_skipped(run, step, &result, end->skipped);

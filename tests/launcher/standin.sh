@@ -3,6 +3,7 @@
 # on the CPU. Usage: sh standin.sh CASE DDPTRAIN_STANDIN MPIRUN [mpirun option...]
 set -u
 
+here=$(cd "$(dirname "$0")" && pwd)
 . "$(dirname "$0")/support.sh"
 
 CUSIM_DEVICES=3
@@ -225,6 +226,24 @@ generate()
     cmp gpu.txt cpu.txt || fail 'evaluated otherwise than on the CPU'
 }
 
+# Each precision is near float32, and is not it.
+precisions()
+{
+    cpu cpu $mlp --set optimizer.lr=1e-4 # far from chaos
+    for precision in tf32 bf16; do
+        ranks 2 0 $mlp --set optimizer.lr=1e-4 --set train.precision=$precision --out $precision
+        losses $precision >got.txt
+        losses cpu >want.txt
+        cmp -s got.txt want.txt && fail "$precision computes as float32"
+        paste -d ' ' got.txt want.txt | awk '{ d = $2 - $4; d = d < 0 ? -d : d; n++ } d > 0.01 * $4 { bad = 1 }
+            END { exit bad || n < 7 }' || { fail "$precision is far from float32:"; paste got.txt want.txt; }
+    done
+    ranks 2 0 $mlp --set ddp.wire=bf16 --out wire
+    holds wire/metrics.jsonl '"wire_overflows":0'
+    run 2 "$program" $mlp --set train.precision=tf32 --set ddp.device=cpu
+    says 'train.precision tf32 is for ddp.device cuda'
+}
+
 # DataParallel: replicas on GPUs, the bits of ranks.
 dp()
 {
@@ -291,6 +310,32 @@ half()
         { fail 'losses in half precision are far from those in float32:'; paste got.txt want.txt; }
     run 2 "$program" $gentle --set ddp.device=cpu
     says 'train.precision fp16 is for ddp.device cuda'
+}
+
+# The commands of pages, as they stand there: on GPUs, and on the CPU. A line may name its exit status.
+documented()
+{
+    ln -s "$program" ddptrain
+    cat >mpirun <<END
+#!/bin/sh
+exec $(command -v "${mpirun%% *}") ${mpirun#* } "\$@"
+END
+    chmod +x mpirun
+    PATH=$PWD:$PATH
+    pages=$here/../../docs
+    for page in any-devices ddp; do
+        awk '/^```sh/ { on = 1; next } /^```/ { on = 0 } on' "$pages/$page.md" >lines
+        [ "$(wc -l <lines)" -ge 4 ] || fail "$page has other lines than expected"
+        while read -r line; do
+            case $line in
+            *'exit status '*) wanted=${line##*exit status } && wanted=${wanted%%[!0-9]*} ;;
+            *) wanted=0 ;;
+            esac
+            run "$wanted" sh -c "$line" </dev/null
+        done <lines
+    done
+    [ "$(sed -n 's/.*"weights":"\([0-9a-f]*\)".*/\1/p' ranks2/metrics.jsonl)" = \
+        "$(sed -n 's/.*"weights":"\([0-9a-f]*\)".*/\1/p' ranks3/metrics.jsonl)" ] || fail 'two and three ranks differ'
 }
 
 "$case"
