@@ -1,7 +1,8 @@
 /* A training run over NCCL in which rank 1 fails: by CUSIM_NCCL_FAULT (tests/cusim/nccl_world.h), or as
- * argv[1] says (late: it does not come to step 3; same: all ranks have one GPU). nccl_lost.sh looks at what
- * the ranks say. */
+ * argv[1] says (late: it does not come to step 3; same: all ranks have one GPU; version: it has an older
+ * NCCL). nccl_lost.sh looks at what the ranks say. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,6 +22,9 @@ int main(int argc, char **argv)
         return 2;
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 1 && strcmp(argv[1], "version") == 0) {
+        setenv("CUSIM_NCCL_VERSION", "21903", 1);
+    }
     params.timeout_ms        = 3000;
     params.cuda              = 1;
     params.integers          = 1;

@@ -11,6 +11,7 @@
  *   init   the rank never joins           async  an error in the background
  *   hang   the operation never ends       gone   the process is killed
  *   count  the call has an element less
+ * CUSIM_NCCL_VERSION=22809 makes this process have another version.
  */
 #ifndef DDP_NCCL_WORLD_H_
 #define DDP_NCCL_WORLD_H_
