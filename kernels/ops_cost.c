@@ -51,7 +51,17 @@ static double times(const void *operand, bool accumulate)
 
 static const char *precision_text(ddp_precision_t precision)
 {
-    return precision == DDP_PRECISION_FLOAT32 ? "" : " bf16"; /* emulated or not */
+    switch (precision) {
+    case DDP_PRECISION_FLOAT32:
+        return "";
+    case DDP_PRECISION_TF32:
+        return " tf32";
+    case DDP_PRECISION_FP16:
+        return " fp16";
+    case DDP_PRECISION_BF16:
+        break;
+    }
+    return " bf16"; /* emulated or not: the cpu has a value of its own for that */
 }
 
 static void set(ddp_op_cost_t *cost, double flop, double floats)
