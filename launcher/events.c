@@ -151,7 +151,7 @@ void ddp_event_start(ddp_run_t *run)
     ddp_events_number(event, "machines", ddp_comm_machines(run->comm));
     add_text(event, "device", run->gpus != NULL ? "cuda" : "cpu");
     add_gpus(event, run);
-    add_text(event, "isa", ddp_isa_name(run->isa));
+    add_text(event, "isa", ddp_run_arithmetic(run));
     if (run->config.train.precision == DDP_PRECISION_BF16 && run->gpus == NULL) {
         add_text(event, "bf16", ddp_isa_has_bf16(run->isa) ? "instruction" : "emulated");
     }

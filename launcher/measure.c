@@ -95,14 +95,17 @@ uint64_t ddp_own_peak_rss(void)
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
 }
 
-/* This rank's part of what the machine's ranks share, and what it has of its own. */
+/* This rank's part of what the machine's ranks share, and what it has of its own; with NCCL all is its own.
+ */
 static void own_memory(const ddp_run_t *run, ddp_dp_memory_t *memory)
 {
     const size_t            local = (size_t)ddp_comm_local_size(run->comm);
     const ddp_tape_memory_t tape  = ddp_tape_held(run->tape);
+    const bool              whole = run->config.ddp.backend == (int)DDP_REDUCER_NCCL;
+    const size_t            parts = run->config.optimizer.shard ? (size_t)ddp_comm_size(run->comm) : 1;
 
-    memory->parameters  = run->memory.parameters / local;
-    memory->moments     = run->memory.moments / local;
+    memory->parameters  = run->memory.parameters / (whole ? 1 : local);
+    memory->moments     = run->memory.moments / (whole ? parts : local);
     memory->gradients   = run->memory.arenas * run->memory.parameters;
     memory->activations = tape.activations;
     memory->scratch     = tape.scratch + run->memory.kernels;

@@ -312,6 +312,24 @@ half()
     says 'train.precision fp16 is for ddp.device cuda'
 }
 
+# The two ways, on GPUs.
+compare()
+{
+    cat >run.yaml <<END
+data: {kind: shapes, samples: 200, test_samples: 60}
+model: {kind: mlp, hidden: [24, 16]}
+train: {batch: 60, micro_batch: 8, peak_gflops: 1}
+ddp: {reduction: exact}
+END
+    run 0 "$program" compare run.yaml --devices 1,2 --steps 5 --rounds 1 --out all
+    holds out '^VERDICT'
+    holds out '^DataParallel  *2 .* equal$'
+    holds out '^DDP  *2 .* equal$'
+    for way in one-1 dp-2 ddp-2; do
+        holds all/runs/$way-round-1/metrics.jsonl '"device":"cuda"'
+    done
+}
+
 # The commands of pages, as they stand there: on GPUs, and on the CPU. A line may name its exit status.
 documented()
 {
