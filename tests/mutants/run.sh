@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/mutants/run.sh [name... | --sample N SEED | --check]: plants one fault at a time in a copy of the sources and checks that the tests named
+# tests/mutants/run.sh [name... | --sample N SEED | --check | --uncovered]: plants one fault at a time in a copy of the sources and checks that the tests named
 # in mutants.txt notice. A fault that no test notices is an error. --check only sees that each script still changes its file. The copy is build-mutants/ in the root of the repository.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,7 +12,7 @@ names=$(sed 's/#.*//' "$here/mutants.txt" | awk -F'|' 'NF { gsub(/ /, "", $1); p
 if [ "${1-}" = --sample ]; then
     names=$(printf '%s\n' "$names" | awk -v seed="$3" 'BEGIN { srand(seed) } { print rand() "\t" $0 }' | sort | head -n "$2" |
         cut -f2)
-elif [ $# -gt 0 ] && [ "$1" != --check ]; then
+elif [ $# -gt 0 ] && [ "$1" != --check ] && [ "$1" != --uncovered ]; then
     names=$*
 fi
 
@@ -25,6 +25,21 @@ fields()
     script=$(printf '%s' "$line" | awk -F' \\| ' '{ print $3 }')
     tests=$(printf '%s' "$line" | awk -F' \\| ' '{ print $4 }' | sed 's/\\|/|/g')
 }
+
+# Barriers of kernels, and waits and records of the streams' events, that no fault of the list takes away.
+if [ "${1-}" = --uncovered ]; then
+    cd "$root"
+    removed=$(
+        for name in $names; do
+            fields "$name"
+            sed "$script" "$file" | diff "$file" - | sed -n "s|^\([0-9][0-9,]*\)[acd].*|$file,\1|p"
+        done | awk -F, '{ for (i = $2; i <= (NF > 2 ? $3 : $2); i++) { print $1 ":" i ":" } }'
+    )
+    grep -n -E '__syncthreads|cudaStreamWaitEvent\(|cudaEventRecord\(|ddp_event_record\(|ddp_stream_wait_event\(' kernels/cuda/*.cu \
+        kernels/cuda/*.h kernels/cuda/*.c ddp/reducer_nccl*.c ddp/nccl*.c ddp/reducer_host.c nn/tape_upload.c |
+        grep -v -F "${removed:-nothing}"
+    exit 0
+fi
 
 if [ "${1-}" = --check ]; then
     stale=0
