@@ -158,6 +158,7 @@ ddp_status_t toy_create(const toy_params_t *params, toy_t *toy)
         comm_params.parent = toy->members = first_ranks(params->ranks);
     }
     comm_params.timeout_ms = params->timeout_ms;
+    comm_params.alone      = params->alone != 0;
     device_params.isa      = ddp_isa_detect();
     toy->isa = toy->params.cuda && reducer.backend != DDP_REDUCER_HOST ? DDP_ISA_PLAIN : ddp_isa_detect();
     DDP_TRY(ddp_comm_create(&comm_params, &toy->comm));

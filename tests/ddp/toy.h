@@ -26,6 +26,7 @@ typedef struct toy_params {
                   the backend is host */
     int ranks; /* > 0: only the first ones of the program take part, and only they call */
     int one_device;    /* and the ranks of a machine have the same one */
+    int alone;         /* one rank, without MPI */
     int timeout_ms;    /* of the communicator */
     int rank_to_delay; /* sleeps a little in every step, before forward or after backward; -1: none */
 } toy_params_t;
