@@ -34,6 +34,24 @@ START_TEST(so_they_do_when_they_wait_for_the_norm)
 }
 END_TEST
 
+/* The host does not wait for the end of a step. */
+START_TEST(steps_follow_each_other)
+{
+    const toy_params_t params = alone_params(false);
+    toy_t              toy;
+    ddp_step_result_t  result;
+
+    ddp_assert_ok(toy_create(&params, &toy));
+    for (int s = 0; s < 4; s++) {
+        ddp_assert_ok(toy_step(&toy, 0.1F, 8, NULL, &result));
+        toy_reference_step(&toy, 0.1F, 8, NULL);
+    }
+    ddp_assert_ok(ddp_reducer_finish(toy.reducer));
+    ck_assert(toy_equals_reference(&toy));
+    toy_destroy(&toy);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("reducer_alone");
@@ -41,6 +59,7 @@ int main(void)
 
     tcase_add_test(tcase, updates_come_after_gradients_and_before_the_next_forward);
     tcase_add_test(tcase, so_they_do_when_they_wait_for_the_norm);
+    tcase_add_test(tcase, steps_follow_each_other);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
 }
