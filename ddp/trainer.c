@@ -2,9 +2,9 @@
 
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/convert.h"
 #include "base/error.h"
+#include "ddp/trainer_times_internal.h"
 #include "nn/params.h"
 #include "nn/tape.h"
 
@@ -14,9 +14,7 @@ struct ddp_trainer {
     ddp_reducer_t       *reducer; /* owned */
     uint8_t             *used;    /* owned, [tensors] */
     uint64_t             step;
-    int64_t              begin_ns; /* of the last step */
-    ddp_micro_times_t   *times;    /* owned, [micro-batches of this rank] */
-    size_t               n_times;
+    ddp_trainer_clock_t  clock; /* owned */
 };
 
 static ddp_status_t on_ready(void *reducer, size_t tensor)
@@ -45,8 +43,7 @@ static ddp_status_t make_times(ddp_trainer_t *t)
     size_t       count  = 0;
 
     ddp_reducer_range(t->reducer, &first, &count);
-    t->times = calloc(count, sizeof(*t->times));
-    DDP_REQUIRE(t->times != NULL, DDP_ERR_NO_MEMORY, "no memory for a trainer");
+    DDP_TRY(ddp_trainer_clock_create(&t->clock, t->params.reducer.compute, count));
 out:
     return status;
 }
@@ -104,7 +101,7 @@ void ddp_trainer_destroy(ddp_trainer_t **trainer_p)
     ddp_reducer_destroy(&t->reducer);
     ddp_tape_destroy(&t->tape);
     free(t->used);
-    free(t->times);
+    ddp_trainer_clock_destroy(&t->clock);
     free(t);
     *trainer_p = NULL;
 }
@@ -114,20 +111,19 @@ static ddp_status_t micro_step(ddp_trainer_t *t, const ddp_micro_t *micro)
     ddp_status_t     status = DDP_OK;
     ddp_tape_begin_t begin  = {
          .training = true, .seed = t->params.seed, .step = t->step, .first_row = micro->first_row};
-    ddp_loss_stats_t  *stats = NULL;
-    float             *grads = NULL;
-    ddp_micro_times_t *times = &t->times[t->n_times++];
+    ddp_loss_stats_t *stats = NULL;
+    float            *grads = NULL;
 
-    times->forward_ns = ddp_clock_ns() - t->begin_ns;
+    DDP_TRY(ddp_trainer_clock_mark(&t->clock, DDP_MICRO_FORWARD));
     DDP_TRY(ddp_reducer_micro_begin(t->reducer, micro->micro_batch, &grads, &begin.accumulate_grads));
     ddp_params_bind(t->params.params, NULL, grads);
     DDP_TRY(ddp_tape_begin(t->tape, &begin));
     DDP_TRY(t->params.forward(t->params.ctx, t->tape, micro, &stats));
     ddp_tape_used(t->tape, t->used);
     DDP_TRY(ddp_reducer_forward_done(t->reducer, stats, t->used));
-    times->backward_ns = ddp_clock_ns() - t->begin_ns;
+    DDP_TRY(ddp_trainer_clock_mark(&t->clock, DDP_MICRO_BACKWARD));
     DDP_TRY(ddp_tape_backward(t->tape));
-    times->end_ns = ddp_clock_ns() - t->begin_ns;
+    DDP_TRY(ddp_trainer_clock_mark(&t->clock, DDP_MICRO_END));
     DDP_TRY(ddp_reducer_micro_end(t->reducer));
 out:
     return status;
@@ -142,8 +138,7 @@ ddp_status_t ddp_trainer_step(ddp_trainer_t *t, const ddp_step_t *step, ddp_step
 
     DDP_TRY(ddp_reducer_step_begin(t->reducer, step));
     ddp_tape_set_loss_scale(t->tape, ddp_reducer_loss_scale(t->reducer).scale);
-    t->begin_ns = ddp_clock_ns();
-    t->n_times  = 0;
+    DDP_TRY(ddp_trainer_clock_begin(&t->clock));
     ddp_reducer_range(t->reducer, &first, &count);
     for (size_t v = 0; v < first + count; v++) {
         const size_t before = micro.first_row + micro.n;
@@ -159,6 +154,7 @@ ddp_status_t ddp_trainer_step(ddp_trainer_t *t, const ddp_step_t *step, ddp_step
         }
     }
     DDP_TRY(ddp_reducer_step_end(t->reducer, result_p));
+    DDP_TRY(ddp_trainer_clock_end(&t->clock));
     t->step++;
 out:
     return status;
@@ -172,11 +168,13 @@ void ddp_trainer_set_step(ddp_trainer_t *trainer, uint64_t step)
 size_t ddp_trainer_times(const ddp_trainer_t *trainer, int64_t *begin_ns_p, ddp_micro_times_t *times,
                          size_t capacity)
 {
-    *begin_ns_p = trainer->begin_ns;
-    for (size_t i = 0; i < trainer->n_times && i < capacity; i++) {
-        times[i] = trainer->times[i];
+    const ddp_step_times_t *step = &trainer->clock.step[trainer->clock.read];
+
+    *begin_ns_p = step->begin_ns;
+    for (size_t i = 0; i < step->n && i < capacity; i++) {
+        times[i] = step->micro[i];
     }
-    return trainer->n_times;
+    return step->n;
 }
 
 ddp_reducer_t *ddp_trainer_reducer(ddp_trainer_t *trainer)

@@ -80,7 +80,8 @@ typedef struct ddp_micro_times {
     int64_t forward_ns, backward_ns, end_ns;
 } ddp_micro_times_t;
 /**
- * Local; after a step.
+ * Local; after a step. Of a device that works by itself (a GPU) by events of the compute stream, and of the
+ * step before: the last one may still run. None after the first step then.
  * @param [out] begin_ns_p  the step's begin, ddp_clock_ns(); all ranks of the machine have the same clock
  * @return this rank's micro-batches that had samples; at most `capacity` are written
  */

@@ -214,7 +214,7 @@ ddp_status_t ddp_stream_synchronize(ddp_stream_t *stream, int timeout_ms)
     return status != DDP_OK ? status : stream->device->backend->stream_synchronize(stream, timeout_ms);
 }
 
-ddp_status_t ddp_event_create(ddp_device_t *device, ddp_event_t **event_p)
+static ddp_status_t create_event(ddp_device_t *device, bool is_timed, ddp_event_t **event_p)
 {
     ddp_status_t status = DDP_OK;
     ddp_event_t *event  = NULL;
@@ -222,12 +222,40 @@ ddp_status_t ddp_event_create(ddp_device_t *device, ddp_event_t **event_p)
     DDP_REQUIRE(device != NULL, DDP_ERR_INVALID_ARG, "event: no device");
     event = calloc(1, sizeof(*event));
     DDP_REQUIRE(event != NULL, DDP_ERR_NO_MEMORY, "no memory for an event");
-    event->device = device;
+    event->device   = device;
+    event->is_timed = is_timed;
     DDP_TRY(device->backend->event_open(event));
     *event_p = event;
     event    = NULL;
 out:
     free(event);
+    return status;
+}
+
+ddp_status_t ddp_event_create(ddp_device_t *device, ddp_event_t **event_p)
+{
+    return create_event(device, false, event_p);
+}
+
+ddp_status_t ddp_event_create_timed(ddp_device_t *device, ddp_event_t **event_p)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(device != NULL && device->backend->event_elapsed != NULL, DDP_ERR_UNSUPPORTED,
+                "a cpu device has no timed events");
+    DDP_TRY(create_event(device, true, event_p));
+out:
+    return status;
+}
+
+ddp_status_t ddp_event_elapsed(const ddp_event_t *from, const ddp_event_t *to, int64_t *ns_p)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(from->is_timed && to->is_timed && from->device == to->device, DDP_ERR_INVALID_ARG,
+                "elapsed: two timed events of one device are needed");
+    DDP_TRY(from->device->backend->event_elapsed(from, to, ns_p));
+out:
     return status;
 }
 

@@ -197,7 +197,14 @@ DDP_API ddp_status_t ddp_stream_synchronize(ddp_stream_t *stream, int timeout_ms
 
 /** An event: a point in one stream; never recorded = already done. */
 DDP_API ddp_status_t ddp_event_create(ddp_device_t *device, ddp_event_t **event_p) DDP_NODISCARD;
+/** As ddp_event_create(), and it tells when its point was reached: ddp_event_elapsed(). @return
+ * DDP_ERR_UNSUPPORTED: a cpu device, whose work the host's clock can time */
+DDP_API ddp_status_t ddp_event_create_timed(ddp_device_t *device, ddp_event_t **event_p) DDP_NODISCARD;
 DDP_API void         ddp_event_destroy(ddp_event_t **event_p);
+/** From the point of one timed event to that of another, both of one device, recorded and reached.
+ * @return DDP_ERR_DEVICE: they were not */
+DDP_API ddp_status_t ddp_event_elapsed(const ddp_event_t *from, const ddp_event_t *to,
+                                       int64_t *ns_p) DDP_NODISCARD;
 /** The event now means "all work of `stream` submitted so far". */
 DDP_API ddp_status_t ddp_event_record(ddp_event_t *event, ddp_stream_t *stream) DDP_NODISCARD;
 /** Later work of `stream` runs after the point that the event means now (recording again later changes

@@ -47,6 +47,7 @@ struct ddp_stream {
 struct ddp_event {
     ddp_device_t *device; /* borrowed */
     void         *native; /* owned by the backend */
+    bool          is_timed;
 
     /* cpu */
     ddp_stream_t *stream; /* a reference; NULL: never recorded */

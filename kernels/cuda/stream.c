@@ -154,7 +154,8 @@ ddp_status_t ddp_cuda_event_open(ddp_event_t *event)
         return DDP_OK;
     }
     DDP_TRY(ddp_cuda_enter(event->device));
-    DDP_TRY_CUDA(event->device, cudaEventCreateWithFlags(&native, cudaEventDisableTiming));
+    DDP_TRY_CUDA(event->device, cudaEventCreateWithFlags(&native, event->is_timed ? cudaEventDefault
+                                                                                  : cudaEventDisableTiming));
     event->native = native;
 out:
     return status;
@@ -189,6 +190,22 @@ ddp_status_t ddp_cuda_wait_event(ddp_stream_t *stream, ddp_event_t *event)
     }
     DDP_TRY(ddp_cuda_enter(event->device));
     DDP_TRY_CUDA(event->device, cudaStreamWaitEvent(ddp_cuda_stream(stream), event->native, 0));
+out:
+    return status;
+}
+
+ddp_status_t ddp_cuda_event_elapsed(const ddp_event_t *from, const ddp_event_t *to, int64_t *ns_p)
+{
+    ddp_status_t status = DDP_OK;
+    float        ms     = 0;
+
+    if (from->device->dry) {
+        *ns_p = 0;
+        return DDP_OK;
+    }
+    DDP_TRY(ddp_cuda_enter(from->device));
+    DDP_TRY_CUDA(from->device, cudaEventElapsedTime(&ms, from->native, to->native));
+    *ns_p = (int64_t)((double)ms * (double)DDP_NS_PER_MS);
 out:
     return status;
 }
