@@ -135,9 +135,8 @@ static ddp_status_t average_there(ddp_dp_t *dp, size_t i, bool *is_finite_p)
     ddp_status_t         status = DDP_OK;
 
     DDP_REQUIRE(host != NULL, DDP_ERR_NO_MEMORY, "no memory for a running average");
-    DDP_TRY(ddp_stream_copy(first->stream, host, value, count * sizeof(*host)));
-    DDP_TRY(ddp_stream_copy(first->stream, host + room, dp->average[i], count * sizeof(*host)));
-    DDP_TRY(ddp_stream_synchronize(first->stream, -1));
+    DDP_TRY(ddp_stream_read(first->stream, host, value, count * sizeof(*host)));
+    DDP_TRY(ddp_stream_read(first->stream, host + room, dp->average[i], count * sizeof(*host)));
     *is_finite_p = is_finite(host + room, count);
     if (*is_finite_p) {
         average(dp, i, host + room, host);

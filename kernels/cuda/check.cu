@@ -29,11 +29,13 @@ static __global__ void check_kernel(const int32_t *index, size_t count, size_t l
         atomicMin(&first, found);
     }
     __syncthreads();
-    if (threadIdx.x == 0 && first < count && atomicCAS(&fault->wrong, 0, wrong) == 0) {
+    if (threadIdx.x == 0 && first < count && atomicCAS(&fault->taken, 0, 1) == 0) {
         fault->ignored = ignored;
         fault->row     = (int64_t)first;
         fault->value   = index[first];
         fault->limit   = (int64_t)limit;
+        __threadfence_system(); /* whoever waits for another stream may look now */
+        *(volatile int32_t *)&fault->wrong = wrong;
     }
 }
 

@@ -16,7 +16,8 @@ typedef enum ddp_cuda_wrong {
 } ddp_cuda_wrong_t;
 
 typedef struct ddp_cuda_fault {
-    int32_t wrong; /* ddp_cuda_wrong_t; a kernel sets it once, by atomicCAS */
+    int32_t taken; /* a kernel notes what is wrong here, by atomicCAS: the first */
+    int32_t wrong; /* ddp_cuda_wrong_t; written last, as the host may look while the kernel runs */
     int32_t ignored;
     int64_t row, value, limit;
 } ddp_cuda_fault_t;
