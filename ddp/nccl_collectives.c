@@ -118,8 +118,10 @@ static ddp_status_t acquire_registered(ddp_nccl_t *nccl, const char *label, ddp_
     result = nccl->table->MemAlloc(&memory->memory, memory->bytes);
     if (result != ncclSuccess) {
         ddp_device_discharge(nccl->device, memory->bytes);
-        return ddp_fail(DDP_ERR_NO_MEMORY, "nccl: no %.1f MB for %s: %s", (double)memory->bytes / 1e6, label,
-                        nccl->table->GetErrorString(result));
+        return ddp_fail(DDP_ERR_NO_MEMORY,
+                        "rank %d: %s need %.1f MB, which NCCL did not get on its GPU, though they were free: "
+                        "%s; another process may use that GPU",
+                        nccl->rank, label, (double)memory->bytes / 1e6, nccl->table->GetErrorString(result));
     }
     memory->is_nccls = true;
     if (nccl->table->CommRegister != NULL && nccl->table->CommDeregister != NULL) {

@@ -137,9 +137,10 @@ static ddp_status_t plan_rank(const ddp_run_t *run, ddp_run_memory_t *memory)
                   memory->loader + memory->evaluation + memory->wire + memory->snapshot;
     if (run->devices.n > 0) {
         ddp_memory_plan_devices(run, most_rows(run), memory);
-        memory->own = memory->devices - plan.parameter_bytes - plan.moment_bytes - plan.gradient_bytes +
-                      run->devices.n * memory->tape.nodes + memory->loader + memory->evaluation +
-                      memory->snapshot;
+        memory->shared -= plan.parameter_bytes + plan.moment_bytes + plan.gradient_bytes;
+        memory->own =
+            run->devices.n * memory->tape.nodes + memory->loader + memory->evaluation + memory->snapshot;
+        memory->own += run->gpus == NULL ? memory->devices : 0;
     }
     ddp_memory_plan_gpu(run, &plan, memory);
 out:
@@ -269,7 +270,9 @@ static void describe_parts(const ddp_run_t *run, char *text, size_t size)
     const ddp_run_memory_t *memory = &run->memory;
     const int               local  = ddp_comm_local_size(run->comm);
 
-    if (run->devices.n > 0) {
+    if (run->devices.n > 0 && run->gpus != NULL) {
+        snprintf(text, size, "besides its GPUs");
+    } else if (run->devices.n > 0) {
         snprintf(text, size, "%.0f on its %zu device%s together", (double)memory->devices / MIB,
                  run->devices.n, run->devices.n > 1 ? "s" : "");
     } else {
@@ -333,7 +336,9 @@ static void print_process(const ddp_run_t *run)
 
     ddp_memory_print_devices(run);
     printf("\n# memory of the process, MiB, without the program and MPI itself\n");
-    print_line("devices", 0, memory->devices);
+    if (run->gpus == NULL) {
+        print_line("devices", 0, memory->devices);
+    }
     print_line("flags and losses", 0, memory->tables);
     print_line("data", 0, memory->data);
     print_line("samples on their way", 0, memory->loader);

@@ -123,8 +123,15 @@ void ddp_memory_plan_devices(const ddp_run_t *run, size_t rows, ddp_run_memory_t
     }
 }
 
-static void print_limit(const ddp_dp_memory_t *device)
+static void print_limit(const ddp_run_t *run, size_t index)
 {
+    const ddp_dp_memory_t *device = &run->memory.device[index];
+
+    if (run->gpus != NULL) {
+        const size_t left = run->gpus[index].info.free_bytes;
+
+        printf(" %10.1f%s", (double)left / MIB, device->total > left ? ": NOT ENOUGH" : "");
+    }
     if (device->cap > 0) {
         printf(" %10.1f%s", (double)device->cap / MIB, device->total > device->cap ? ": NOT ENOUGH" : "");
     }
@@ -141,7 +148,8 @@ void ddp_memory_print_devices(const ddp_run_t *run)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         printf(" %11s", names[i]);
     }
-    printf(" %10s\n", run->config.dp.device_memory[0] != '\0' ? "limit" : "");
+    printf("%s %10s\n", run->gpus != NULL ? "   free now" : "",
+           run->config.dp.device_memory[0] != '\0' ? "limit" : "");
     for (size_t d = 0; d < run->devices.n; d++) {
         const ddp_dp_memory_t *device = &memory->device[d];
         const size_t values[] = {device->parameters, device->gradients, device->moments, device->activations,
@@ -151,6 +159,6 @@ void ddp_memory_print_devices(const ddp_run_t *run)
         for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
             printf(" %11.1f", (double)values[i] / MIB);
         }
-        print_limit(device);
+        print_limit(run, d);
     }
 }

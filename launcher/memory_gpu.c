@@ -36,9 +36,28 @@ void ddp_memory_plan_gpu(const ddp_run_t *run, const ddp_reducer_plan_t *plan, d
     }
 }
 
+/* The first device of train.mode dp whose GPU has no room, or their number. */
+static size_t find_full(const ddp_run_t *run, const ddp_run_memory_t *memory)
+{
+    size_t d = 0;
+
+    while (d < run->devices.n && memory->device[d].total <= run->gpus[d].info.free_bytes) {
+        d++;
+    }
+    return d;
+}
+
 bool ddp_memory_fits_gpu(const ddp_run_t *run, const ddp_run_memory_t *memory)
 {
-    return run->gpus == NULL || memory->gpu <= memory->gpu_free;
+    return run->gpus == NULL || (memory->gpu <= memory->gpu_free && find_full(run, memory) == run->devices.n);
+}
+
+static ddp_status_t fail_device(const ddp_run_t *run, size_t d, const char *changes)
+{
+    return ddp_fail(DDP_ERR_NO_MEMORY,
+                    "memory: device %d needs %.0f MiB on GPU %s, %.0f MiB are free there%s",
+                    run->devices.id[d], (double)run->memory.device[d].total / MIB, run->gpus[d].info.bus,
+                    (double)run->gpus[d].info.free_bytes / MIB, changes);
 }
 
 ddp_status_t ddp_memory_check_gpu(const ddp_run_t *run, const char *changes)
@@ -47,6 +66,9 @@ ddp_status_t ddp_memory_check_gpu(const ddp_run_t *run, const char *changes)
     const int               rank       = ddp_comm_rank(run->comm);
     char                    others[64] = "";
 
+    if (run->devices.n > 0) {
+        return fail_device(run, find_full(run, memory), changes);
+    }
     if (ddp_gpus_sharing(run) > 1) {
         snprintf(others, sizeof(others), " for each of %d ranks", ddp_gpus_sharing(run));
     }

@@ -88,7 +88,7 @@ typedef struct ddp_run {
     bool            is_training;
     bool            is_data_chosen; /* data.kind was auto */
     ddp_devices_t   devices;        /* of train.mode dp */
-    char            device_name[16];
+    char            device_name[32];
     ddp_gpu_t      *gpus; /* owned; with ddp.device cuda of all ranks, or of the devices; else NULL */
 
     ddp_comm_t     *comm;   /* owned, as all that follows */

@@ -22,6 +22,9 @@ static ddp_status_t create_device(ddp_run_t *run)
         snprintf(run->device_name, sizeof(run->device_name), "device %d", run->devices.id[0]);
         params.name         = run->device_name;
         params.memory_bytes = run->devices.memory[0];
+    } else if (run->gpus != NULL) {
+        snprintf(run->device_name, sizeof(run->device_name), "GPU %s", run->gpus[ddp_gpus_own(run)].info.bus);
+        params.name = run->device_name;
     }
     DDP_TRY(ddp_device_create(&params, &run->device));
     ddp_comm_attach(run->comm, run->device);

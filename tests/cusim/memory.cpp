@@ -24,6 +24,7 @@ typedef struct range {
 /* All under the lock. */
 static std::map<const char *, range_t> *ranges;
 static size_t                           used_bytes[CUSIM_MAX_DEVICES];
+static unsigned long long               n_allocations;
 static bool                             has_peer[CUSIM_MAX_DEVICES][CUSIM_MAX_DEVICES]; /* [from][to] */
 
 static std::map<const char *, range_t> &all(void)
@@ -39,6 +40,16 @@ static size_t device_bytes(void)
     const char *text = getenv("CUSIM_MEMORY_MB");
 
     return (text != NULL ? strtoull(text, NULL, 10) : (size_t)DEFAULT_MEMORY_MB) << 20;
+}
+
+/* Whether this is the allocation that is to fail, device memory and page-locked memory counted together. */
+static bool is_planted(void)
+{
+    const char *text = getenv("CUSIM_MEMORY_FAULT");
+    cusim_lock  held;
+
+    n_allocations++;
+    return text != NULL && n_allocations == strtoull(text, NULL, 10);
 }
 
 /* The allocation that holds `address`, or NULL. */
@@ -177,6 +188,9 @@ cudaError_t cudaMalloc(void **address_p, size_t bytes)
     if (bytes == 0) {
         return cudaSuccess;
     }
+    if (is_planted()) {
+        return cusim_note(cudaErrorMemoryAllocation);
+    }
     {
         cusim_lock held;
         if (rounded > device_bytes() - used_bytes[device]) {
@@ -242,7 +256,7 @@ cudaError_t cudaHostAlloc(void **address_p, size_t bytes, unsigned flags)
 {
     (void)flags;
     cusim_start();
-    if (posix_memalign(address_p, PAGE_BYTES, bytes) != 0) {
+    if (is_planted() || posix_memalign(address_p, PAGE_BYTES, bytes) != 0) {
         return cusim_note(cudaErrorMemoryAllocation);
     }
     cusim_lock held;
@@ -275,6 +289,9 @@ cudaError_t cudaHostRegister(void *address, size_t bytes, unsigned flags)
 {
     (void)flags;
     cusim_start();
+    if (is_planted()) {
+        return cusim_note(cudaErrorMemoryAllocation);
+    }
     cusim_lock held;
     if (find(address) != NULL) {
         return cusim_fail(cudaErrorHostMemoryAlreadyRegistered, "cudaHostRegister of %p: it is page-locked",

@@ -8,6 +8,7 @@
  *   CUSIM_LAZY=1   start nothing until the host waits or polls (or 40 ms pass with nothing new)
  *   CUSIM_ORDER    order of the threads in a block, block.h
  *   CUSIM_DEVICES  devices, 1;  CUSIM_MEMORY_MB  memory of each, 8192
+ *   CUSIM_MEMORY_FAULT=N  the process's Nth allocation of device or page-locked memory fails, from 1
  *   CUSIM_PKEY=0   no memory protection keys: the host may read device memory
  */
 #ifndef DDP_RUNTIME_H_

@@ -244,6 +244,36 @@ precisions()
     says 'train.precision tf32 is for ddp.device cuda'
 }
 
+# planted N TEXT ARGUMENT...: rank 1's Nth allocation fails: it says so, and both ranks end
+planted()
+{
+    at=$1
+    text=$2
+    shift 2
+    run 1 $mpirun -np 1 "$program" $mlp "$@" --out none : -np 1 env CUSIM_MEMORY_FAULT="$at" "$program" $mlp "$@" --out none
+    says 'ddptrain[1@'
+    says "$text"
+}
+
+# What a GPU has not room for is refused before it starts; the memory of GPUs is not the machine's. What cannot be had
+# all the same is named, with its GPU.
+memory()
+{
+    CUSIM_MEMORY_MB=4 ranks 2 1 $mlp
+    says 'memory: rank 0 needs'
+    says 'on GPU 0000:01:00.0, 4 MiB are free there'
+    CUSIM_MEMORY_MB=4 run 1 "$program" $mlp --mode dp --devices 1,2
+    says 'memory: device 1 needs'
+    says 'on GPU 0000:02:00.0, 4 MiB are free there; use a smaller model, or fewer devices'
+    CUSIM_MEMORY_MB=4 run 0 "$program" $mlp --mode dp --devices 1,2 --dry-run
+    holds out '^2 .* 4.0: NOT ENOUGH$'
+    grep -q '^devices ' out && fail 'memory of GPUs is counted as the process has it'
+    planted 1 ': GPU 0000:02:00.0: cudaHostAlloc'
+    planted 2 ': rank 1: parameters need 0.1 MB'
+    planted 3 ': GPU 0000:02:00.0: moments need 0.0 MB' --set optimizer.shard=true
+    planted 4 ': GPU 0000:02:00.0: ' --set ddp.backend=host
+}
+
 # DataParallel: replicas on GPUs, the bits of ranks.
 dp()
 {
