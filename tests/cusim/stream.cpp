@@ -230,7 +230,10 @@ void cusim_record_now(cudaEvent_t event, cudaStream_t stream)
     cusim_enqueue_now(stream, "record", [=] {
         CUSIM_RELEASE(&event->sync);
         syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &event->time); /* libc's is seen by the sanitizers */
-        __atomic_store_n(&event->done, generation, __ATOMIC_RELEASE);
+        /* A record in another stream may have run before an earlier one: the last one counts. */
+        if (event->done < generation) {
+            __atomic_store_n(&event->done, generation, __ATOMIC_RELEASE);
+        }
         return 1;
     });
 }
