@@ -177,6 +177,7 @@ ddp_status_t ddp_dp_forward_job(ddp_replica_t *replica)
     DDP_TRY(replicate(replica));
     DDP_TRY(scatter(replica));
     start = ddp_dp_enter(replica, DDP_DP_FORWARD);
+    ddp_tape_set_loss_scale(replica->tape, dp->loss_scale);
     DDP_TRY(run_forward(replica, &begin));
     DDP_TRY(ddp_stream_synchronize(replica->stream, -1));
     ddp_dp_leave(replica, DDP_DP_FORWARD, start);
@@ -303,12 +304,12 @@ static ddp_status_t outer_loss(ddp_replica_t *output, ddp_replica_t *replica)
 
     hide_samples(replica, replica->loss_inputs, inputs);
     replica->stats = NULL;
+    ddp_tape_set_loss_scale(tape, dp->loss_scale);
     DDP_TRY(ddp_tape_begin(tape, &begin));
     DDP_TRY(ddp_tape_variable(tape, replica->gathered, replica->output->ndim, replica->output->shape, &y));
     DDP_TRY(dp->params.loss(dp->params.ctx, tape, &replica->micro, inputs, y, &replica->stats));
     DDP_REQUIRE(replica->stats != NULL, DDP_ERR_INVALID_ARG, "loss gave no sums");
     DDP_TRY(check_no_parameters(output, tape));
-    ddp_tape_set_loss_scale(tape, dp->loss_scale);
     DDP_TRY(ddp_tape_backward(tape));
     DDP_REQUIRE(y->grad != NULL, DDP_ERR_INVALID_ARG, "the loss does not depend on the output");
     replica->loss_grad = y->grad;
@@ -373,7 +374,6 @@ ddp_status_t ddp_dp_backward_job(ddp_replica_t *replica)
     if (grad != NULL) {
         DDP_TRY(ddp_tape_backward_from(replica->tape, replica->output, grad));
     } else {
-        ddp_tape_set_loss_scale(replica->tape, replica->dp->loss_scale);
         DDP_TRY(ddp_tape_backward(replica->tape));
     }
     DDP_TRY(ddp_stream_synchronize(replica->stream, -1));

@@ -141,7 +141,8 @@ typedef struct ddp_head_cross_entropy_args {
                                   (DDP_ERR_INVALID_ARG) */
     const float      *weights; /* [rows] or NULL: all 1 */
     int32_t           ignore_index;
-    ddp_loss_stats_t *stats; /* replaced */
+    float             grad_scale; /* dx and dw come multiplied by it; 0: they do not */
+    ddp_loss_stats_t *stats;      /* replaced */
 } ddp_head_cross_entropy_args_t;
 DDP_API ddp_status_t ddp_op_head_cross_entropy(ddp_stream_t                        *stream,
                                                const ddp_head_cross_entropy_args_t *args) DDP_NODISCARD;

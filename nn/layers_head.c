@@ -60,7 +60,8 @@ ddp_status_t ddp_nn_head_cross_entropy(ddp_tape_t *tape, ddp_tensor_t *x, size_t
     ddp_node_t                   *head     = NULL;
     void                         *memory   = NULL;
     const size_t                  shape[1] = {1};
-    ddp_head_cross_entropy_args_t args = {.labels = labels, .weights = weights, .ignore_index = ignore_index};
+    ddp_head_cross_entropy_args_t args     = {
+            .labels = labels, .weights = weights, .ignore_index = ignore_index, .grad_scale = tape->loss_scale};
 
     DDP_TRY(make_head(tape, x, weight, &args.head));
     DDP_TRY(ddp_tape_keep(tape, sizeof(*args.stats), &memory));
@@ -73,7 +74,8 @@ ddp_status_t ddp_nn_head_cross_entropy(ddp_tape_t *tape, ddp_tensor_t *x, size_t
     DDP_TRY(ddp_op_head_cross_entropy(tape->stream, &args));
     DDP_TRY(ddp_tape_record(tape, loss_backward, sizeof(ddp_node_t), y, weight, DDP_NO_PARAM, &head));
     ddp_tape_set_loss(tape, x, args.head.dx);
-    *stats_p = args.stats;
+    tape->is_loss_scaled = true; /* it must be in the weight's gradient, too */
+    *stats_p             = args.stats;
 out:
     return status;
 }

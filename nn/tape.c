@@ -280,8 +280,9 @@ out:
 
 void ddp_tape_set_loss(ddp_tape_t *tape, ddp_tensor_t *input, float *grad)
 {
-    tape->loss_input = input;
-    tape->loss_grad  = grad;
+    tape->loss_input     = input;
+    tape->loss_grad      = grad;
+    tape->is_loss_scaled = false;
 }
 
 const char *ddp_shape_text(size_t ndim, const size_t *shape, char *text)

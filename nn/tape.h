@@ -66,8 +66,9 @@ DDP_API void ddp_tape_set_conv(ddp_tape_t *tape, ddp_conv_algo_t algo);
 /** How products of the next forward, and of its backward, are computed; at first DDP_PRECISION_FLOAT32. */
 DDP_API void ddp_tape_set_precision(ddp_tape_t *tape, ddp_precision_t precision);
 
-/** What ddp_tape_backward() multiplies the loss by, so that small gradients are numbers of half precision
- * (Micikevicius et al. 2018, arXiv 1710.03740): all gradients come out multiplied. At first 1. */
+/** What the next forward and its ddp_tape_backward() multiply the loss by, so that small gradients are
+ * numbers of half precision (Micikevicius et al. 2018, arXiv 1710.03740): all gradients come out multiplied.
+ * Set before forward, as a head's are computed with its loss. At first 1. */
 DDP_API void ddp_tape_set_loss_scale(ddp_tape_t *tape, float scale);
 
 /** One micro-batch's circumstances. */

@@ -173,7 +173,7 @@ ddp_status_t ddp_tape_backward(ddp_tape_t *tape)
 
     DDP_TRY(check_backward(tape));
     DDP_REQUIRE(tape->loss_input != NULL, DDP_ERR_STATE, "backward needs a loss since ddp_tape_begin()");
-    if (tape->loss_scale != 1.0F && tape->loss_input->needs_grad) {
+    if (tape->loss_scale != 1.0F && !tape->is_loss_scaled && tape->loss_input->needs_grad) {
         DDP_TRY(ddp_op_scale(tape->stream, tape->loss_scale, tape->loss_grad, tape->loss_input->count));
     }
     DDP_TRY(go_back(tape, tape->loss_input, tape->loss_grad));

@@ -104,11 +104,12 @@ struct ddp_tape {
     bool                 silent;        /* runs what a block will run again: nothing is recorded */
     bool                 is_second_run; /* of a block, in backward */
     ddp_node_t          *last;
-    ddp_piece_t         *pieces;     /* taken since `last` was recorded */
-    ddp_node_t          *running;    /* whose backward function runs */
-    ddp_tensor_t        *loss_input; /* what the loss was taken of; NULL: no loss yet */
-    float               *loss_grad;  /* the gradient of the loss with respect to it */
-    bool                 went_back;  /* since begin */
+    ddp_piece_t         *pieces;         /* taken since `last` was recorded */
+    ddp_node_t          *running;        /* whose backward function runs */
+    ddp_tensor_t        *loss_input;     /* what the loss was taken of; NULL: no loss yet */
+    float               *loss_grad;      /* the gradient of the loss with respect to it */
+    bool                 is_loss_scaled; /* that has loss_scale in it already */
+    bool                 went_back;      /* since begin */
     uint32_t             dropout_layers;
     size_t               n_params;
     uint32_t            *uses;    /* owned, [n_params]: in this forward */

@@ -146,6 +146,11 @@ static float weight_of(const loss_t *loss, size_t i)
     return loss->args->weights == NULL ? 1.0F : loss->args->weights[loss->part.first + i];
 }
 
+static float grad_scale_of(const loss_t *loss)
+{
+    return loss->args->grad_scale != 0.0F ? loss->args->grad_scale : 1.0F;
+}
+
 static ddp_status_t forward_block(loss_t *loss, size_t block)
 {
     const size_t columns = entropy_columns(loss->args->head.vocab, block);
@@ -167,14 +172,18 @@ static ddp_status_t backward_block(const loss_t *loss, size_t block)
 {
     const size_t columns = entropy_columns(loss->args->head.vocab, block);
     float       *dlogits = loss->logits + block * ROWS * PITCH;
+    const float  scale   = grad_scale_of(loss);
 
     for (size_t i = 0; i < loss->part.rows; i++) {
         if (is_ignored(loss, i)) {
             DDP_ISA_NAME(fill)(dlogits + i * PITCH, columns, 0.0F);
         } else {
+            entropy_block_t known = loss->known[block * ROWS + i];
+
+            known.top *= scale;
             DDP_ISA_NAME(entropy_gradient)
-            (&loss->known[block * ROWS + i], entropy_column(loss->args->labels[loss->part.first + i], block),
-             weight_of(loss, i), dlogits + i * PITCH, columns);
+            (&known, entropy_column(loss->args->labels[loss->part.first + i], block),
+             weight_of(loss, i) * scale, dlogits + i * PITCH, columns);
         }
     }
     return use_dlogits(&loss->part, block, dlogits, PITCH);

@@ -131,7 +131,7 @@ static __global__ void __launch_bounds__(MOST_THREADS) entropy_kernel(ddp_cuda_e
         a.row[i].counted = 1;
     }
     if (d != NULL) {
-        gradient<N>(a, x, d, seen, column, weight);
+        gradient<N>(a, x, d, seen, column, weight * a.grad_scale);
     }
 }
 
@@ -185,9 +185,9 @@ ddp_status_t ddp_cuda_cross_entropy(ddp_stream_t *stream, const ddp_cross_entrop
 {
     const ddp_cuda_check_args_t check   = {args->labels, args->rows, args->classes, DDP_CUDA_WRONG_LABEL,
                                            args->ignore_index};
-    ddp_cuda_entropy_args_t     entropy = {args->logits,  args->dlogits,      args->rows,
-                                           args->classes, args->classes,      args->labels,
-                                           args->weights, args->ignore_index, NULL};
+    ddp_cuda_entropy_args_t     entropy = {args->logits,  args->dlogits, args->rows,    args->classes,
+                                           args->classes, args->labels,  args->weights, args->ignore_index,
+                                           1.0F,          NULL};
     ddp_status_t                status  = DDP_OK;
     void                       *memory  = NULL;
 

@@ -23,7 +23,8 @@ typedef struct ddp_cuda_entropy_args {
     const int32_t       *labels;  /* [rows]; one that is wrong counts as ignored */
     const float         *weights; /* [rows] or NULL */
     int32_t              ignore_index;
-    ddp_cuda_row_loss_t *row; /* [rows] */
+    float                grad_scale; /* dlogits come multiplied by it */
+    ddp_cuda_row_loss_t *row;        /* [rows] */
 } ddp_cuda_entropy_args_t;
 ddp_status_t ddp_cuda_entropy(ddp_stream_t *stream, const ddp_cuda_entropy_args_t *args) DDP_NODISCARD;
 

@@ -146,7 +146,8 @@ static ddp_status_t run_part(ddp_stream_t *stream, const ddp_head_cross_entropy_
                                              .weights =
                                                  args->weights == NULL ? NULL : args->weights + part->first,
                                              .ignore_index = args->ignore_index,
-                                             .row          = row + part->first};
+                                             .grad_scale = args->grad_scale != 0.0F ? args->grad_scale : 1.0F,
+                                             .row        = row + part->first};
     ddp_status_t                  status  = DDP_OK;
 
     DDP_TRY(make_logits(stream, part, logits, pitch));

@@ -203,11 +203,12 @@ static ddp_head_cross_entropy_args_t head_args(const head_run_t *r, const sizes_
                                            .stats        = r->stats.at[side]};
 }
 
-/* Fresh, accumulating, without gradients, and in bfloat16. */
+/* Fresh, accumulating, without gradients, in bfloat16, and with a multiplied loss. */
+#define HEAD_FORMS 5
 START_TEST(a_head_with_its_loss_is_that_of_the_cpu)
 {
-    const sizes_t *z       = &heads[_i / 4];
-    const int      form    = _i % 4;
+    const sizes_t *z       = &heads[_i / HEAD_FORMS];
+    const int      form    = _i % HEAD_FORMS;
     const bool     is_half = form == 3;
     head_run_t     r;
 
@@ -216,6 +217,7 @@ START_TEST(a_head_with_its_loss_is_that_of_the_cpu)
         ddp_head_cross_entropy_args_t args =
             head_args(&r, z, side, form == 1, is_half ? DDP_PRECISION_BF16 : DDP_PRECISION_FLOAT32);
 
+        args.grad_scale = form == 4 ? 8.0F : 0.0F;
         if (form == 2) {
             args.head.dx = NULL;
             args.head.dw = NULL;
@@ -332,7 +334,7 @@ int main(void)
 
     tcase_add_loop_test(tc, cross_entropy_is_that_of_the_cpu, 0, 6 * COUNT(cases));
     tcase_add_loop_test(tc, odd_logits_give_what_the_cpu_gives, 0, 2);
-    tcase_add_loop_test(tc, a_head_with_its_loss_is_that_of_the_cpu, 0, 4 * COUNT(heads));
+    tcase_add_loop_test(tc, a_head_with_its_loss_is_that_of_the_cpu, 0, HEAD_FORMS * COUNT(heads));
     tcase_add_loop_test(tc, a_head_in_three_calls_has_the_bits_of_one, 0, COUNT(heads));
     tcase_add_test(tc, scratch_is_taken_once_and_no_more_than_told);
     tcase_add_test(tc, a_wrong_label_gives_the_line_of_the_cpu);
