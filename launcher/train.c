@@ -275,6 +275,17 @@ out:
     return status;
 }
 
+/* Machines, or GPUs, whose parameters are to be the same. */
+static bool has_copies(const ddp_run_t *run)
+{
+    int writers = 0;
+
+    for (int r = 0; r < ddp_comm_size(run->comm); r++) {
+        writers += ddp_reducer_is_writer(run->reducer, r) ? 1 : 0;
+    }
+    return writers > 1;
+}
+
 static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
 {
     ddp_status_t status = DDP_OK;
@@ -319,7 +330,7 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
     }
     DDP_TRY(ddp_reducer_finish(run->reducer));
     DDP_TRY(ddp_checkpoints_save_now(run, run->total_steps));
-    if (ddp_comm_machines(run->comm) > 1) {
+    if (has_copies(run)) {
         DDP_TRY(ddp_reducer_check_replicas(run->reducer));
     }
 out:
