@@ -276,8 +276,8 @@ static ddp_status_t take_line(reader_t *reader, const char *text, size_t n, size
     const char      *gap    = memchr(text, ' ', n);
     const size_t     left   = gap != NULL ? (size_t)(gap - text) : 0;
     char             joined[2048];
-    uint32_t         parts[2];
-    uint32_t         made;
+    uint32_t         parts[2] = {0};
+    uint32_t         made     = 0;
     ddp_bpe_pair_t  *pair;
 
     DDP_REQUIRE(left > 0 && left + 1 < n && memchr(gap + 1, ' ', n - left - 1) == NULL, DDP_ERR_FORMAT,
