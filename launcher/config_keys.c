@@ -118,7 +118,7 @@ const ddp_key_t ddp_keys[] = {
          "of train.precision"),
     CHOICE(
         train, mode, "ddp", "ddp|dp", NULL,
-        "ddp: a process (rank) for each core, started by mpirun; dp: one process with a thread for each of "
+        "ddp: a process (rank) for each device, started by mpirun; dp: one process with a thread for each of "
         "dp.devices, as torch.nn.DataParallel"),
     {"train", "trace", KEY_BOOL, AT(train.trace), "false", 0, 0, false, false, NULL, "", NULL,
      "metrics.jsonl gets the timeline of the last step, for every rank or device"},

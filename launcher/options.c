@@ -26,9 +26,10 @@ typedef enum option_id {
 } option_id_t;
 
 static const ddp_arg_t option_table[] = {
-    [OPT_SET]           = {"--set", "section.key=value", "set one key of the configuration; may be repeated"},
-    [OPT_MODE]          = {"--mode", "ddp|dp",
-                           "train.mode: a process for each core (the default), or one with a thread for each device"},
+    [OPT_SET] = {"--set", "section.key=value", "set one key of the configuration; may be repeated"},
+    [OPT_MODE] =
+        {"--mode", "ddp|dp",
+         "train.mode: a process for each device (the default), or one with a thread for each device"},
     [OPT_DEVICES]       = {"--devices", "0,1", "dp.devices: with --mode dp, the devices to use"},
     [OPT_DEVICE_MEMORY] = {"--device-memory", "SIZE",
                            "dp.device_memory: with --mode dp, what a device may hold, 512M or 0:512M,1:256M"},
@@ -73,11 +74,12 @@ void ddp_options_help(FILE *out)
         fprintf(out, "  %-24s %s\n", ddp_commands[i].name, ddp_commands[i].help);
     }
     fputs("\n"
-          "Start one process for each core; without mpirun ddptrain is one process. The result is the same "
-          "bits\n"
-          "for any number of processes. A run's folder holds config.yaml (all keys as used), checkpoints and "
-          "metrics.jsonl (one\n"
-          "JSON object a line); the last line on stdout is \"weights <hex>\": equal hex, equal bits.\n"
+          "Start one process for each core or GPU; without mpirun ddptrain is one process. With "
+          "ddp.reduction exact (the default,\n"
+          "but for GPUs with NCCL) the result is the same bits for any number. A run's folder holds "
+          "config.yaml (all keys\n"
+          "as used), checkpoints and metrics.jsonl (one JSON object a line); the last line on stdout is "
+          "\"weights <hex>\": equal hex, equal bits.\n"
           "\n"
           "Exit status: 0 done, 1 failed, 2 wrong usage, 75 stopped after saving (SIGUSR1, SIGUSR2, SIGTERM "
           "or a\n"

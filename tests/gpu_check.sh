@@ -23,6 +23,8 @@ export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 program=$(cd "$(dirname "$program")" && pwd)/$(basename "$program")
+[ -d "$tests" ] || { echo "gpu_check: no folder $tests with test programs"; exit 2; }
+tests=$(cd "$tests" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 2
