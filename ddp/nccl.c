@@ -1,6 +1,7 @@
 /* The communicator: who takes part, set-up with a deadline, and the end. */
 #include "ddp/nccl.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -271,9 +272,11 @@ static void finalize(ddp_nccl_t *nccl)
         const ncclResult_t asked = nccl->table->CommGetAsyncError(nccl->nccl, &result);
 
         result = asked != ncclSuccess ? asked : result;
+        (void)sched_yield();
     }
     if (result == ncclSuccess) {
         result = nccl->table->CommDestroy(nccl->nccl);
+        result = result == ncclInProgress ? ncclSuccess : result; /* it ends by itself */
     } else {
         (void)nccl->table->CommAbort(nccl->nccl);
     }

@@ -290,7 +290,8 @@ ddp_status_t ddp_saver_save(ddp_saver_t *saver, const ddp_training_state_t *stat
     }
     job.number  = ++saver->number;
     saver->last = state->step;
-    DDP_TRY(ddp_saver_copy(saver));
+    /* what one rank cannot read from its device, all leave out together */
+    DDP_TRY(ddp_comm_agree(saver->params.comm, ddp_saver_copy(saver)));
     if (saver->is_writer) {
         job.stall_ns = ddp_clock_ns() - job.start_ns;
         ddp_saver_hand_over(saver, &job);
