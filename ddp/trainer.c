@@ -14,7 +14,7 @@ struct ddp_trainer {
     ddp_reducer_t       *reducer; /* owned */
     uint8_t             *used;    /* owned, [tensors] */
     uint64_t             step;
-    ddp_trainer_clock_t  clock; /* owned */
+    ddp_trainer_times_t  times;
 };
 
 static ddp_status_t on_ready(void *reducer, size_t tensor)
@@ -38,14 +38,11 @@ out:
 
 static ddp_status_t make_times(ddp_trainer_t *t)
 {
-    ddp_status_t status = DDP_OK;
-    size_t       first  = 0;
-    size_t       count  = 0;
+    size_t first = 0;
+    size_t count = 0;
 
     ddp_reducer_range(t->reducer, &first, &count);
-    DDP_TRY(ddp_trainer_clock_create(&t->clock, t->params.reducer.compute, count));
-out:
-    return status;
+    return ddp_trainer_times_open(&t->times, t->params.reducer.compute, count);
 }
 
 static ddp_status_t check_params(const ddp_trainer_params_t *params)
@@ -101,7 +98,7 @@ void ddp_trainer_destroy(ddp_trainer_t **trainer_p)
     ddp_reducer_destroy(&t->reducer);
     ddp_tape_destroy(&t->tape);
     free(t->used);
-    ddp_trainer_clock_destroy(&t->clock);
+    ddp_trainer_times_close(&t->times);
     free(t);
     *trainer_p = NULL;
 }
@@ -114,16 +111,16 @@ static ddp_status_t micro_step(ddp_trainer_t *t, const ddp_micro_t *micro)
     ddp_loss_stats_t *stats = NULL;
     float            *grads = NULL;
 
-    DDP_TRY(ddp_trainer_clock_mark(&t->clock, DDP_MICRO_FORWARD));
+    DDP_TRY(ddp_trainer_times_forward(&t->times));
     DDP_TRY(ddp_reducer_micro_begin(t->reducer, micro->micro_batch, &grads, &begin.accumulate_grads));
     ddp_params_bind(t->params.params, NULL, grads);
     DDP_TRY(ddp_tape_begin(t->tape, &begin));
     DDP_TRY(t->params.forward(t->params.ctx, t->tape, micro, &stats));
     ddp_tape_used(t->tape, t->used);
     DDP_TRY(ddp_reducer_forward_done(t->reducer, stats, t->used));
-    DDP_TRY(ddp_trainer_clock_mark(&t->clock, DDP_MICRO_BACKWARD));
+    DDP_TRY(ddp_trainer_times_backward(&t->times));
     DDP_TRY(ddp_tape_backward(t->tape));
-    DDP_TRY(ddp_trainer_clock_mark(&t->clock, DDP_MICRO_END));
+    DDP_TRY(ddp_trainer_times_end(&t->times));
     DDP_TRY(ddp_reducer_micro_end(t->reducer));
 out:
     return status;
@@ -138,7 +135,7 @@ ddp_status_t ddp_trainer_step(ddp_trainer_t *t, const ddp_step_t *step, ddp_step
 
     DDP_TRY(ddp_reducer_step_begin(t->reducer, step));
     ddp_tape_set_loss_scale(t->tape, ddp_reducer_loss_scale(t->reducer).scale);
-    DDP_TRY(ddp_trainer_clock_begin(&t->clock));
+    DDP_TRY(ddp_trainer_times_begin(&t->times));
     ddp_reducer_range(t->reducer, &first, &count);
     for (size_t v = 0; v < first + count; v++) {
         const size_t before = micro.first_row + micro.n;
@@ -154,7 +151,7 @@ ddp_status_t ddp_trainer_step(ddp_trainer_t *t, const ddp_step_t *step, ddp_step
         }
     }
     DDP_TRY(ddp_reducer_step_end(t->reducer, result_p));
-    DDP_TRY(ddp_trainer_clock_end(&t->clock));
+    DDP_TRY(ddp_trainer_times_read(&t->times));
     t->step++;
 out:
     return status;
@@ -165,16 +162,27 @@ void ddp_trainer_set_step(ddp_trainer_t *trainer, uint64_t step)
     trainer->step = step;
 }
 
+ddp_status_t ddp_trainer_await_times(ddp_trainer_t *trainer)
+{
+    return ddp_trainer_times_await(&trainer->times);
+}
+
+ddp_phase_times_t ddp_trainer_take_phases(ddp_trainer_t *trainer)
+{
+    const ddp_phase_times_t phases = trainer->times.phases;
+
+    trainer->times.phases = (ddp_phase_times_t){.steps = 0};
+    return phases;
+}
+
 size_t ddp_trainer_times(const ddp_trainer_t *trainer, int64_t *begin_ns_p, ddp_micro_times_t *times,
                          size_t capacity)
 {
-    const ddp_step_times_t *step = &trainer->clock.step[trainer->clock.read];
-
-    *begin_ns_p = step->begin_ns;
-    for (size_t i = 0; i < step->n && i < capacity; i++) {
-        times[i] = step->micro[i];
+    *begin_ns_p = trainer->times.begin_ns;
+    for (size_t i = 0; i < trainer->times.n && i < capacity; i++) {
+        times[i] = trainer->times.times[i];
     }
-    return step->n;
+    return trainer->times.n;
 }
 
 ddp_reducer_t *ddp_trainer_reducer(ddp_trainer_t *trainer)

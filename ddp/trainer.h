@@ -74,14 +74,28 @@ DDP_API ddp_status_t ddp_trainer_step(ddp_trainer_t *trainer, const ddp_step_t *
  */
 DDP_API void ddp_trainer_set_step(ddp_trainer_t *trainer, uint64_t step);
 
-/** What a micro-batch of the last step took on this rank, from the step's begin: when its forward began, when
- * that ended and backward began, and when backward, with what it hides of reducing and updating, ended. */
+/** What a micro-batch took on this rank, from the step's begin: when its forward began, when that ended and
+ * backward began, and when backward, with what it hides of reducing and updating, ended. Times of the device:
+ * where it is asynchronous, not those of the calls. */
 typedef struct ddp_micro_times {
     int64_t forward_ns, backward_ns, end_ns;
 } ddp_micro_times_t;
+/** Sums over `steps` steps, and over their micro-batches. */
+typedef struct ddp_phase_times {
+    uint64_t steps;
+    int64_t  forward_ns, backward_ns;
+} ddp_phase_times_t;
 /**
- * Local; after a step. Of a device that works by itself (a GPU) by events of the compute stream, and of the
- * step before: the last one may still run. None after the first step then.
+ * Wait until this rank's backward of the last step is over and its times are known. Local, blocking; after a
+ * step. Without it they are known when the device has done what it was given, at the latest after the next
+ * step.
+ * @return as ddp_stream_synchronize()
+ */
+DDP_API ddp_status_t ddp_trainer_await_times(ddp_trainer_t *trainer) DDP_NODISCARD;
+/** Steps whose times have become known since the last call: each is in one answer. Local. */
+DDP_API ddp_phase_times_t ddp_trainer_take_phases(ddp_trainer_t *trainer);
+/**
+ * Of the last step, after ddp_trainer_await_times(). Local.
  * @param [out] begin_ns_p  the step's begin, ddp_clock_ns(); all ranks of the machine have the same clock
  * @return this rank's micro-batches that had samples; at most `capacity` are written
  */

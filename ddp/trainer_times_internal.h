@@ -1,44 +1,57 @@
-/** @file When the micro-batches of a step ran: by the host's clock, or by events of a device that works by
- * itself. Private to ddp/trainer*.c. */
+/**
+ * @file When a rank's micro-batches ran, by timed events on the compute stream. Nothing in a step waits for
+ * them: two sets in turn, and a step's is read once it is known to be over, at the latest when the next
+ * step's set is wanted again. Private.
+ */
 #ifndef DDP_TRAINER_TIMES_INTERNAL_H_
 #define DDP_TRAINER_TIMES_INTERNAL_H_
 
 #include "ddp/trainer.h"
 
-/** What a micro-batch passes, in this order. */
-typedef enum ddp_micro_point {
-    DDP_MICRO_FORWARD,
-    DDP_MICRO_BACKWARD,
-    DDP_MICRO_END,
-    DDP_MICRO_POINTS
-} ddp_micro_point_t;
+#ifdef __cplusplus
+extern "C" {
+#endif
 
-/** One step. The host runs ahead of a device, so there are two: one is read while the next is recorded. */
-typedef struct ddp_step_times {
-    int64_t            begin_ns; /* clock */
-    ddp_micro_times_t *micro;    /* owned, [capacity] */
+typedef struct ddp_trainer_times_set {
+    ddp_event_t  *begin; /* owned */
+    ddp_event_t **point; /* owned, [3 * capacity]: forward, backward and end of each micro-batch */
+    size_t        n;     /* micro-batches */
+    bool          is_pending;
+} ddp_trainer_times_set_t;
+
+typedef struct ddp_trainer_times {
+    ddp_stream_t           *compute; /* borrowed */
+    size_t                  capacity;
+    ddp_trainer_times_set_t set[2];
+    int                     now; /* the set of the last step */
+    bool                    has_begun;
+    ddp_event_t            *anchor; /* owned */
+
+    /* of the last step that was read */
+    int64_t            begin_ns; /* the clock; 0: not known */
+    ddp_micro_times_t *times;    /* owned, [capacity] */
     size_t             n;
-    ddp_event_t       *begin;  /* owned, as the next; NULL: the host's clock is enough */
-    ddp_event_t      **points; /* [capacity, DDP_MICRO_POINTS] */
-} ddp_step_times_t;
+    ddp_phase_times_t  phases; /* steps that were read and not taken */
+} ddp_trainer_times_t;
 
-typedef struct ddp_trainer_clock {
-    ddp_stream_t    *compute; /* borrowed */
-    size_t           capacity;
-    bool             has_events;
-    ddp_step_times_t step[2];
-    size_t           now;  /* the running step's */
-    size_t           read; /* whose times are known */
-} ddp_trainer_clock_t;
+/** @param [in] micro_batches  of this rank, at most in a step */
+ddp_status_t ddp_trainer_times_open(ddp_trainer_times_t *t, ddp_stream_t *compute,
+                                    size_t micro_batches) DDP_NODISCARD;
+/** Accepts what was opened in part, or is zero. */
+void ddp_trainer_times_close(ddp_trainer_times_t *t);
 
-ddp_status_t ddp_trainer_clock_create(ddp_trainer_clock_t *clock, ddp_stream_t *compute,
-                                      size_t capacity) DDP_NODISCARD;
-void         ddp_trainer_clock_destroy(ddp_trainer_clock_t *clock);
-/** A step begins, on the compute stream too. */
-ddp_status_t ddp_trainer_clock_begin(ddp_trainer_clock_t *clock) DDP_NODISCARD;
-/** The next micro-batch comes to a point; DDP_MICRO_END is its last. */
-ddp_status_t ddp_trainer_clock_mark(ddp_trainer_clock_t *clock, ddp_micro_point_t point) DDP_NODISCARD;
-/** The sums of this step were there, so that the step before has run: with events, its times are read now. */
-ddp_status_t ddp_trainer_clock_end(ddp_trainer_clock_t *clock) DDP_NODISCARD;
+/** Where the compute stream is now. */
+ddp_status_t ddp_trainer_times_begin(ddp_trainer_times_t *t) DDP_NODISCARD;
+ddp_status_t ddp_trainer_times_forward(ddp_trainer_times_t *t) DDP_NODISCARD;
+ddp_status_t ddp_trainer_times_backward(ddp_trainer_times_t *t) DDP_NODISCARD;
+ddp_status_t ddp_trainer_times_end(ddp_trainer_times_t *t) DDP_NODISCARD;
+/** Read what is over. */
+ddp_status_t ddp_trainer_times_read(ddp_trainer_times_t *t) DDP_NODISCARD;
+/** Wait for the last step's, read it, and find its begin on the clock. */
+ddp_status_t ddp_trainer_times_await(ddp_trainer_times_t *t) DDP_NODISCARD;
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -93,9 +93,8 @@ typedef struct ddp_backend {
     void (*event_close)(ddp_event_t *event);
     ddp_status_t (*event_record)(ddp_event_t *event, ddp_stream_t *stream);
     ddp_status_t (*wait_event)(ddp_stream_t *stream, ddp_event_t *event);
-    /** NULL: events have no times. */
-    ddp_status_t (*event_elapsed)(const ddp_event_t *from, const ddp_event_t *to, int64_t *ns_p);
     ddp_status_t (*event_synchronize)(ddp_event_t *event, int timeout_ms);
+    ddp_status_t (*event_elapsed)(const ddp_event_t *from, const ddp_event_t *to, int64_t *ns_p);
 } ddp_backend_t;
 
 const ddp_backend_t *ddp_cpu_backend(void);

@@ -239,24 +239,7 @@ ddp_status_t ddp_event_create(ddp_device_t *device, ddp_event_t **event_p)
 
 ddp_status_t ddp_event_create_timed(ddp_device_t *device, ddp_event_t **event_p)
 {
-    ddp_status_t status = DDP_OK;
-
-    DDP_REQUIRE(device != NULL && device->backend->event_elapsed != NULL, DDP_ERR_UNSUPPORTED,
-                "a cpu device has no timed events");
-    DDP_TRY(create_event(device, true, event_p));
-out:
-    return status;
-}
-
-ddp_status_t ddp_event_elapsed(const ddp_event_t *from, const ddp_event_t *to, int64_t *ns_p)
-{
-    ddp_status_t status = DDP_OK;
-
-    DDP_REQUIRE(from->is_timed && to->is_timed && from->device == to->device, DDP_ERR_INVALID_ARG,
-                "elapsed: two timed events of one device are needed");
-    DDP_TRY(from->device->backend->event_elapsed(from, to, ns_p));
-out:
-    return status;
+    return create_event(device, true, event_p);
 }
 
 void ddp_event_destroy(ddp_event_t **event_p)
@@ -283,7 +266,11 @@ ddp_status_t ddp_event_record(ddp_event_t *event, ddp_stream_t *stream)
 {
     ddp_status_t status = check_event(event, stream);
 
-    return status != DDP_OK ? status : event->device->backend->event_record(event, stream);
+    DDP_TRY(status);
+    DDP_TRY(event->device->backend->event_record(event, stream));
+    event->is_recorded = true;
+out:
+    return status;
 }
 
 ddp_status_t ddp_stream_wait_event(ddp_stream_t *stream, ddp_event_t *event)
@@ -296,6 +283,23 @@ ddp_status_t ddp_stream_wait_event(ddp_stream_t *stream, ddp_event_t *event)
 ddp_status_t ddp_event_synchronize(ddp_event_t *event, int timeout_ms)
 {
     return event->device->backend->event_synchronize(event, timeout_ms);
+}
+
+ddp_status_t ddp_event_elapsed(const ddp_event_t *from, const ddp_event_t *to, int64_t *ns_p)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(from != NULL && to != NULL && from->device == to->device, DDP_ERR_INVALID_ARG,
+                "elapsed: no event, or events of two devices");
+    DDP_REQUIRE(from->is_timed && to->is_timed && from->is_recorded && to->is_recorded, DDP_ERR_INVALID_ARG,
+                "elapsed: events that are not timed, or were never recorded");
+    if (from->device->dry) {
+        *ns_p = 0;
+        return DDP_OK;
+    }
+    status = from->device->backend->event_elapsed(from, to, ns_p);
+out:
+    return status;
 }
 
 ddp_status_t ddp_stream_copy(ddp_stream_t *stream, void *to, const void *from, size_t bytes)

@@ -197,14 +197,10 @@ DDP_API ddp_status_t ddp_stream_synchronize(ddp_stream_t *stream, int timeout_ms
 
 /** An event: a point in one stream; never recorded = already done. */
 DDP_API ddp_status_t ddp_event_create(ddp_device_t *device, ddp_event_t **event_p) DDP_NODISCARD;
-/** As ddp_event_create(), and it tells when its point was reached: ddp_event_elapsed(). @return
- * DDP_ERR_UNSUPPORTED: a cpu device, whose work the host's clock can time */
+/** As ddp_event_create(): an event that knows when its point was reached. On cuda recording one costs a
+ * little more; on cpu it takes the clock when it is recorded. */
 DDP_API ddp_status_t ddp_event_create_timed(ddp_device_t *device, ddp_event_t **event_p) DDP_NODISCARD;
 DDP_API void         ddp_event_destroy(ddp_event_t **event_p);
-/** From the point of one timed event to that of another, both of one device, recorded and reached.
- * @return DDP_ERR_DEVICE: they were not */
-DDP_API ddp_status_t ddp_event_elapsed(const ddp_event_t *from, const ddp_event_t *to,
-                                       int64_t *ns_p) DDP_NODISCARD;
 /** The event now means "all work of `stream` submitted so far". */
 DDP_API ddp_status_t ddp_event_record(ddp_event_t *event, ddp_stream_t *stream) DDP_NODISCARD;
 /** Later work of `stream` runs after the point that the event means now (recording again later changes
@@ -212,6 +208,14 @@ DDP_API ddp_status_t ddp_event_record(ddp_event_t *event, ddp_stream_t *stream) 
 DDP_API ddp_status_t ddp_stream_wait_event(ddp_stream_t *stream, ddp_event_t *event) DDP_NODISCARD;
 /** As ddp_stream_synchronize(), for the event's point. */
 DDP_API ddp_status_t ddp_event_synchronize(ddp_event_t *event, int timeout_ms) DDP_NODISCARD;
+/**
+ * The time from the point of `from` to that of `to`, two timed events of one device; < 0 if `to` was first.
+ * Not blocking. On cuda a float of milliseconds: no better than a millionth of it. On a dry device 0.
+ * @return DDP_IN_PROGRESS: one of the points is not reached; DDP_ERR_INVALID_ARG: not timed, never recorded,
+ * or of another device; DDP_ERR_DEVICE
+ */
+DDP_API ddp_status_t ddp_event_elapsed(const ddp_event_t *from, const ddp_event_t *to,
+                                       int64_t *ns_p) DDP_NODISCARD;
 
 /** Copy `bytes` in stream order; host and device memory in any combination; ranges do not overlap. */
 DDP_API ddp_status_t ddp_stream_copy(ddp_stream_t *stream, void *to, const void *from,

@@ -48,10 +48,12 @@ struct ddp_event {
     ddp_device_t *device; /* borrowed */
     void         *native; /* owned by the backend */
     bool          is_timed;
+    bool          is_recorded;
 
     /* cpu */
     ddp_stream_t *stream; /* a reference; NULL: never recorded */
     uint64_t      point;
+    int64_t       recorded_ns; /* timed: the clock then */
 };
 
 /** How deep kernels nest: a kernel, what it calls, one that runs at its progress point, and room. */

@@ -176,8 +176,10 @@ ddp_status_t ddp_run_dp_spans(const ddp_run_t *run, ddp_span_t **spans_p, size_t
     DDP_REQUIRE(from != NULL && spans != NULL, DDP_ERR_NO_MEMORY, "no memory for a trace");
     ddp_dp_spans(run->dp, from, n);
     for (size_t i = 0; i < n; i++) {
-        spans[i] = (ddp_span_t){(int32_t)from[i].phase, (int32_t)from[i].device,
-                                (double)from[i].start_ns / 1e3, (double)from[i].end_ns / 1e3};
+        spans[i] = (ddp_span_t){.phase    = (int32_t)from[i].phase,
+                                .device   = (int32_t)from[i].device,
+                                .start_us = (double)from[i].start_ns / 1e3,
+                                .end_us   = (double)from[i].end_ns / 1e3};
     }
     *n_p     = n;
     *spans_p = spans;

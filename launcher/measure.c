@@ -34,23 +34,18 @@ static ddp_micro_times_t *micro_times(const ddp_run_t *run, int64_t *begin_ns_p,
 void ddp_measure_step(const ddp_run_t *run, const ddp_step_result_t *result, int64_t wait_ns,
                       ddp_measure_t *measure_p)
 {
-    ddp_measure_t measure  = {.steps = 1, .comm_ns = result->comm_ns, .exposed_ns = result->exposed_comm_ns};
-    int64_t       begin_ns = 0;
-    size_t        n        = 0;
-    ddp_micro_times_t *times = NULL;
+    ddp_measure_t measure = {.steps = 1, .comm_ns = result->comm_ns, .exposed_ns = result->exposed_comm_ns};
+    ddp_phase_times_t phases = {.steps = 0};
 
     if (run->dp != NULL) {
         ddp_run_dp_measure(run, result, measure_p);
         return;
     }
-    times = micro_times(run, &begin_ns, &n);
-    for (size_t i = 0; i < n; i++) {
-        measure.forward_ns += times[i].backward_ns - times[i].forward_ns;
-        measure.backward_ns += times[i].end_ns - times[i].backward_ns;
-    }
-    free(times);
-    measure.busy_ns[0] = measure.forward_ns + measure.backward_ns + result->exposed_work_ns - wait_ns;
-    *measure_p         = measure;
+    phases              = ddp_trainer_take_phases(run->trainer);
+    measure.forward_ns  = phases.forward_ns;
+    measure.backward_ns = phases.backward_ns;
+    measure.busy_ns[0]  = measure.forward_ns + measure.backward_ns + result->exposed_work_ns - wait_ns;
+    *measure_p          = measure;
 }
 
 void ddp_measure_add(ddp_measure_t *sum, const ddp_measure_t *step)
@@ -185,6 +180,11 @@ const char *ddp_span_phase_name(const ddp_run_t *run, int phase)
     return run->dp != NULL ? ddp_dp_phase_name((ddp_dp_phase_t)phase) : names[phase];
 }
 
+bool ddp_span_is_comm(const ddp_run_t *run, int phase)
+{
+    return run->dp == NULL && phase == SPAN_REDUCE;
+}
+
 /* Spans of one rank; those that it does not need have no end. */
 typedef struct rank_spans {
     ddp_span_t *span; /* [room] */
@@ -195,15 +195,21 @@ typedef struct rank_spans {
 
 static void add_span(rank_spans_t *spans, int phase, int64_t start_ns, int64_t end_ns)
 {
-    spans->span[spans->n++] = (ddp_span_t){phase, spans->rank, (double)(spans->shift_ns + start_ns) / 1e3,
-                                           (double)(spans->shift_ns + end_ns) / 1e3};
+    spans->span[spans->n++] = (ddp_span_t){phase,
+                                           spans->rank,
+                                           (double)(spans->shift_ns + start_ns) / 1e3,
+                                           (double)(spans->shift_ns + end_ns) / 1e3,
+                                           0,
+                                           0};
 }
 
 static void add_micros(rank_spans_t *spans, const ddp_micro_times_t *times, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         add_span(spans, SPAN_FORWARD, times[i].forward_ns, times[i].backward_ns);
+        spans->span[spans->n - 1].part = (int32_t)i;
         add_span(spans, SPAN_BACKWARD, times[i].backward_ns, times[i].end_ns);
+        spans->span[spans->n - 1].part = (int32_t)i;
     }
 }
 
@@ -211,7 +217,25 @@ static void add_buckets(rank_spans_t *spans, const ddp_bucket_times_t *times, si
 {
     for (size_t b = 0; b < n; b++) {
         add_span(spans, SPAN_REDUCE, times[b].launched_ns, times[b].done_ns);
+        spans->span[spans->n - 1].part     = (int32_t)b;
+        spans->span[spans->n - 1].ready_us = (double)(spans->shift_ns + times[b].ready_ns) / 1e3;
     }
+}
+
+/* How long the rank's part of the step went on after backward: of the step itself where its result tells
+ * that, else (the device was not done yet) until the last bucket was. */
+static int64_t exposed_ns(const ddp_run_t *run, const ddp_step_result_t *result, int64_t backward_end_ns,
+                          const ddp_bucket_times_t *times, size_t n)
+{
+    int64_t end_ns = backward_end_ns;
+
+    if (run->config.ddp.backend != (int)DDP_REDUCER_NCCL) {
+        return result->exposed_comm_ns;
+    }
+    for (size_t b = 0; b < n; b++) {
+        end_ns = times[b].done_ns > end_ns ? times[b].done_ns : end_ns;
+    }
+    return end_ns - backward_end_ns;
 }
 
 /* This rank's part of the timeline. */
@@ -236,7 +260,7 @@ static ddp_status_t fill_spans(ddp_run_t *run, const ddp_step_result_t *result, 
     ddp_reducer_bucket_times(run->reducer, buckets, n_buckets);
     add_micros(spans, times, n_times);
     add_buckets(spans, buckets, n_buckets);
-    add_span(spans, SPAN_EXPOSED, end_ns, end_ns + result->exposed_comm_ns);
+    add_span(spans, SPAN_EXPOSED, end_ns, end_ns + exposed_ns(run, result, end_ns, buckets, n_buckets));
 out:
     free(times);
     free(buckets);

@@ -2,6 +2,7 @@
 #ifndef DDP_MEASURE_H_
 #define DDP_MEASURE_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,7 +58,11 @@ typedef struct ddp_span {
     int32_t phase;  /* ddp_span_phase_name() */
     int32_t device; /* position */
     double  start_us, end_us;
+    double  ready_us; /* reduce: when the bucket was ready on this rank */
+    int32_t part;     /* which micro-batch, or bucket, of the device */
 } ddp_span_t;
+/** Is it a bucket's, which has a stream of its own? */
+bool        ddp_span_is_comm(const struct ddp_run *run, int phase);
 const char *ddp_span_phase_name(const struct ddp_run *run, int phase);
 /** Of the last step, of all devices. Collective. @param [out] spans_p  rank 0's; the caller frees them */
 ddp_status_t ddp_spans_gather(struct ddp_run *run, const ddp_step_result_t *result, ddp_span_t **spans_p,

@@ -260,6 +260,8 @@ typedef struct ddp_end_report {
 } ddp_end_report_t;
 /** The timeline of a step. @param [in] spans  [n] */
 void ddp_event_trace(ddp_run_t *run, uint64_t step, double step_ms, const ddp_span_t *spans, size_t n);
+/** trace.json in the run's folder; a failure is a warning. */
+void ddp_trace_file_write(ddp_run_t *run, uint64_t step, const ddp_span_t *spans, size_t n);
 void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report);
 
 /**

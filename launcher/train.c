@@ -238,6 +238,11 @@ out:
     return status;
 }
 
+static bool is_traced(const ddp_run_t *run, uint64_t step)
+{
+    return run->config.train.trace && step + 1 == run->total_steps;
+}
+
 /* The last step's timeline. */
 static ddp_status_t trace(ddp_run_t *run, uint64_t step, int64_t step_ns, const ddp_step_result_t *result)
 {
@@ -245,10 +250,11 @@ static ddp_status_t trace(ddp_run_t *run, uint64_t step, int64_t step_ns, const 
     ddp_span_t  *spans  = NULL;
     size_t       n      = 0;
 
-    if (run->config.train.trace && step + 1 == run->total_steps) {
+    if (is_traced(run, step)) {
         DDP_TRY(ddp_spans_gather(run, result, &spans, &n));
         if (ddp_comm_rank(run->comm) == 0) {
             ddp_event_trace(run, step + 1, (double)step_ns / 1e6, spans, n);
+            ddp_trace_file_write(run, step + 1, spans, n);
         }
     }
 out:
@@ -266,6 +272,12 @@ static ddp_status_t measured_step(ddp_run_t *run, uint64_t step, ddp_step_result
     ddp_measure_t measure;
 
     DDP_TRY(ddp_run_step(run, step, result));
+    if (is_told(run, step) && run->trainer != NULL) { /* else those of this step would be in the next event */
+        DDP_TRY(ddp_trainer_await_times(run->trainer));
+    }
+    if (is_traced(run, step)) { /* a device may still be at work */
+        DDP_TRY(ddp_reducer_finish(run->reducer));
+    }
     end = ddp_clock_ns();
     ddp_measure_step(run, result, ddp_loader_wait_ns(run->loader) - waited, &measure);
     ddp_measure_add(&window->measure, &measure);

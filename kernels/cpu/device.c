@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/device_internal.h"
 
@@ -142,6 +143,9 @@ static ddp_status_t cpu_event_record(ddp_event_t *event, ddp_stream_t *stream)
     ddp_stream_unref(event->stream);
     event->stream = stream;
     event->point  = stream->submitted;
+    if (event->is_timed) {
+        event->recorded_ns = ddp_clock_ns();
+    }
     return DDP_OK;
 }
 
@@ -153,6 +157,15 @@ static ddp_status_t cpu_wait_event(ddp_stream_t *stream, ddp_event_t *event)
     return ddp_queue_append(
         stream, &(ddp_item_t){.name = "wait for an event", .other = event->stream, .point = event->point},
         NULL, 0);
+}
+
+static ddp_status_t cpu_event_elapsed(const ddp_event_t *from, const ddp_event_t *to, int64_t *ns_p)
+{
+    if (from->stream->finished < from->point || to->stream->finished < to->point) {
+        return DDP_IN_PROGRESS;
+    }
+    *ns_p = to->recorded_ns - from->recorded_ns;
+    return DDP_OK;
 }
 
 static ddp_status_t cpu_event_synchronize(ddp_event_t *event, int timeout_ms)
@@ -201,6 +214,7 @@ const ddp_backend_t *ddp_cpu_backend(void)
         .event_record       = cpu_event_record,
         .wait_event         = cpu_wait_event,
         .event_synchronize  = cpu_event_synchronize,
+        .event_elapsed      = cpu_event_elapsed,
     };
 
     return &backend;

@@ -212,8 +212,8 @@ ddp_status_t ddp_cuda_backend(const ddp_backend_t **backend_p)
         .event_close        = ddp_cuda_event_close,
         .event_record       = ddp_cuda_event_record,
         .wait_event         = ddp_cuda_wait_event,
-        .event_elapsed      = ddp_cuda_event_elapsed,
         .event_synchronize  = ddp_cuda_event_synchronize,
+        .event_elapsed      = ddp_cuda_event_elapsed,
     };
 
     *backend_p = &backend;

@@ -80,7 +80,7 @@ ddp_status_t ddp_cuda_event_open(ddp_event_t *event);
 void         ddp_cuda_event_close(ddp_event_t *event);
 ddp_status_t ddp_cuda_event_record(ddp_event_t *event, ddp_stream_t *stream);
 ddp_status_t ddp_cuda_wait_event(ddp_stream_t *stream, ddp_event_t *event);
-ddp_status_t ddp_cuda_event_elapsed(const ddp_event_t *from, const ddp_event_t *to, int64_t *ns_p);
 ddp_status_t ddp_cuda_event_synchronize(ddp_event_t *event, int timeout_ms);
+ddp_status_t ddp_cuda_event_elapsed(const ddp_event_t *from, const ddp_event_t *to, int64_t *ns_p);
 
 #endif

@@ -198,23 +198,27 @@ out:
     return status;
 }
 
+ddp_status_t ddp_cuda_event_synchronize(ddp_event_t *event, int timeout_ms)
+{
+    return wait_native(event->device, NULL, event->native, "an event", timeout_ms);
+}
+
 ddp_status_t ddp_cuda_event_elapsed(const ddp_event_t *from, const ddp_event_t *to, int64_t *ns_p)
 {
     ddp_status_t status = DDP_OK;
     float        ms     = 0;
+    cudaError_t  error;
 
-    if (from->device->dry) {
-        *ns_p = 0;
-        return DDP_OK;
-    }
     DDP_TRY(ddp_cuda_enter(from->device));
-    DDP_TRY_CUDA(from->device, cudaEventElapsedTime(&ms, from->native, to->native));
+    error = cudaEventElapsedTime(&ms, from->native, to->native);
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* "not ready" is kept as if it were an error */
+        return DDP_IN_PROGRESS;
+    }
+    if (error != cudaSuccess) {
+        return ddp_cuda_fail(from->device, error, "cudaEventElapsedTime");
+    }
     *ns_p = (int64_t)((double)ms * (double)DDP_NS_PER_MS);
 out:
     return status;
-}
-
-ddp_status_t ddp_cuda_event_synchronize(ddp_event_t *event, int timeout_ms)
-{
-    return wait_native(event->device, NULL, event->native, "an event", timeout_ms);
 }

@@ -162,6 +162,45 @@ static ddp_status_t give_up(void *ctx, int64_t waited_ns)
     return ddp_fail(DDP_ERR_REMOTE, "a peer is gone");
 }
 
+START_TEST(timed_events_tell_when_their_points_were_reached)
+{
+    support_t     s;
+    ddp_event_t  *point[3] = {NULL, NULL, NULL};
+    ddp_event_t  *plain    = NULL;
+    float        *x;
+    int64_t       whole = 0;
+    int64_t       part[2];
+    const int64_t start = ddp_clock_ns();
+
+    support_open(&s);
+    x = support_upload(&s, NULL, COUNT * sizeof(float));
+    ddp_assert_ok(ddp_event_create(s.cuda, &plain));
+    for (int i = 0; i < 3; i++) {
+        ddp_assert_ok(ddp_event_create_timed(s.cuda, &point[i]));
+    }
+    ddp_assert_fails(ddp_event_elapsed(point[0], point[1], &whole), DDP_ERR_INVALID_ARG, "never recorded");
+    for (int i = 0; i < 3; i++) {
+        ddp_assert_ok(ddp_event_record(point[i], s.on_cuda));
+        ddp_assert_ok(ddp_op_fill(s.on_cuda, x, COUNT, 1.0F));
+    }
+    ddp_assert_ok(ddp_event_record(plain, s.on_cuda));
+    ddp_assert_ok(ddp_event_synchronize(point[2], -1));
+    ddp_assert_ok(ddp_event_elapsed(point[0], point[1], &part[0]));
+    ddp_assert_ok(ddp_event_elapsed(point[1], point[2], &part[1]));
+    ddp_assert_ok(ddp_event_elapsed(point[0], point[2], &whole));
+    ck_assert_int_gt(part[0], 0);
+    ck_assert_int_gt(part[1], 0);
+    ck_assert_int_le(llabs(part[0] + part[1] - whole), whole / 1000 + 10);
+    ck_assert_int_le(whole, ddp_clock_ns() - start);
+    ddp_assert_fails(ddp_event_elapsed(point[0], plain, &whole), DDP_ERR_INVALID_ARG, "not timed");
+    for (int i = 0; i < 3; i++) {
+        ddp_event_destroy(&point[i]);
+    }
+    ddp_event_destroy(&plain);
+    support_close(&s);
+}
+END_TEST
+
 static ddp_status_t no_work(void *args)
 {
     (void)args;
@@ -215,6 +254,7 @@ int main(void)
     tcase_add_test(tcase, new_memory_is_zero_and_counted);
     tcase_add_test(tcase, page_locked_memory_is_the_hosts);
     tcase_add_test(tcase, an_event_orders_two_streams);
+    tcase_add_test(tcase, timed_events_tell_when_their_points_were_reached);
     tcase_add_test(tcase, work_of_the_host_is_refused);
     tcase_add_test(tcase, a_wait_asks_the_idle_function);
     suite_add_tcase(suite, tcase);

@@ -342,6 +342,57 @@ half()
     says 'train.precision fp16 is for ddp.device cuda'
 }
 
+# in_order FOLDER NP: forward and backward took time and lie within the step; each rank's spans have a length, backward
+# begins where forward ends, and those of rank 0 lie within the traced step; each rank has both streams in trace.json, with their buckets.
+in_order()
+{
+    sed -n 's/.*"event":"step".*"step_ms":\([^,]*\),.*"forward_ms":\([^,]*\),"backward_ms":\([^,]*\),.*/\1 \2 \3/p' \
+        "$1/metrics.jsonl" | awk '$2 <= 0 || $3 <= 0 || $2 + $3 > $1 * 1.001 { bad = 1 } { n++ } END { exit bad || n < 3 }' ||
+        fail "$1: forward and backward are no parts of a step"
+    sed -n 's/.*"event":"trace".*"step_ms":\([^,]*\),"spans":\[\(.*\)\]}/\1 \2/p' "$1/metrics.jsonl" |
+        tr '[],"' '    ' | awk -v np="$2" '
+        { limit = $1 * 1000
+          for (i = 2; i + 3 <= NF; i += 4) {
+              late = $(i + 1) == 0 ? 0 : 1e6 # another rank ends its step in its own time
+              if ($(i + 3) <= $(i + 2) || $(i + 3) > limit + late) { bad = 1 }
+              if ($i == "backward" && $(i + 2) != end[$(i + 1)]) { bad = 1 }
+              if ($i == "forward" && ($(i + 1) in end) && $(i + 2) < end[$(i + 1)]) { bad = 1 } # may begin before rank 0
+              if ($i == "forward" || $i == "backward") { end[$(i + 1)] = $(i + 3) }
+              seen[$i, $(i + 1)] = 1
+          } }
+        END { for (r = 0; r < np; r++) { if (!seen["reduce", r] || !seen["backward", r]) { bad = 1 } } exit bad }' ||
+        fail "$1: spans of the trace are not in order, or not within the step"
+    rank=0
+    while [ $rank -lt "$2" ]; do
+        for line in compute comm; do
+            grep -q "\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":$rank,\"tid\":[01],\"args\":{\"name\":\"$line\"}" \
+                "$1/trace.json" || fail "$1: rank $rank has no stream $line in trace.json"
+        done
+        rank=$((rank + 1))
+    done
+    holds "$1/trace.json" '"name":"reduce","ph":"X",.*"args":{"bucket":0,"ready_us":'
+    if command -v python3 >/dev/null; then
+        python3 -c 'import json, sys; json.load(open(sys.argv[1]))["traceEvents"][0]' "$1/trace.json" ||
+            fail "$1: trace.json is no JSON"
+    fi
+}
+
+# Times are the GPU's: none is missing, whichever order streams run in.
+timeline()
+{
+    traced="$mlp --set train.trace=true --set train.steps=5 --set train.log_every=2"
+    for order in eager lifo; do
+        CUSIM_SCHED=$order CUSIM_LAZY=1 ranks 2 0 $traced --out nccl.$order
+        in_order nccl.$order 2
+    done
+    ranks 2 0 $traced --set ddp.reduction=exact --set optimizer.shard=true --out exact
+    in_order exact 2
+    ranks 2 0 $traced --set ddp.backend=host --out host
+    in_order host 2
+    ranks 2 0 $traced --set ddp.device=cpu --out cpu
+    in_order cpu 2
+}
+
 # The two ways, on GPUs.
 compare()
 {
