@@ -35,7 +35,7 @@ static __global__ void check_kernel(const int32_t *index, size_t count, size_t l
         fault->value   = index[first];
         fault->limit   = (int64_t)limit;
         __threadfence_system(); /* whoever waits for another stream may look now */
-        *(volatile int32_t *)&fault->wrong = wrong;
+        atomicExch(&fault->wrong, wrong);
     }
 }
 

@@ -1,7 +1,6 @@
 /* Streams and events of a CUDA device. Every wait asks again and again, with the device's idle function in
  * between, so that it has a deadline and sees peers that are gone. */
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -64,11 +63,9 @@ ddp_status_t ddp_cuda_launched(ddp_stream_t *stream, const char *op)
  * another stream may be writing now; what it writes last says that the rest is there. */
 static ddp_status_t check_fault(const ddp_device_t *device)
 {
-    const volatile ddp_cuda_fault_t *fault = ddp_cuda_of(device)->fault;
-    const ddp_cuda_wrong_t           wrong = (ddp_cuda_wrong_t)fault->wrong;
+    const ddp_cuda_fault_t *fault = ddp_cuda_of(device)->fault;
 
-    atomic_thread_fence(memory_order_acquire);
-    switch (wrong) {
+    switch ((ddp_cuda_wrong_t)__atomic_load_n(&fault->wrong, __ATOMIC_ACQUIRE)) {
     case DDP_CUDA_WRONG_LABEL:
         return ddp_fail(
             DDP_ERR_INVALID_ARG, "label of row %lld is %lld: not in 0 .. %lld and not ignore_index %d",
