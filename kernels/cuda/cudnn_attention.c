@@ -109,7 +109,7 @@ static void lay_out_forward(const job_t *job, bool has_log_sum, ddp_cudnn_pieces
     const size_t rows  = (size_t)job->shape.sequences * job->length;
     const size_t count = rows * job->channels;
 
-    *m           = (memory_t){NULL};
+    *m           = (memory_t){0};
     m->qkv       = ddp_cudnn_piece(pieces, 3 * count * sizeof(uint16_t));
     m->y         = ddp_cudnn_piece(pieces, count * sizeof(uint16_t));
     m->log_sum   = ddp_cudnn_piece(pieces, has_log_sum ? 0 : rows * job->heads * sizeof(float));
@@ -121,7 +121,7 @@ static void lay_out_backward(const job_t *job, ddp_cudnn_pieces_t *pieces, memor
     const size_t count = (size_t)job->shape.sequences * job->length * job->channels;
     const size_t rows  = job->turn * job->length;
 
-    *m           = (memory_t){NULL};
+    *m           = (memory_t){0};
     m->qkv       = ddp_cudnn_piece(pieces, 3 * count * sizeof(uint16_t));
     m->y         = ddp_cudnn_piece(pieces, count * sizeof(uint16_t));
     m->dy        = ddp_cudnn_piece(pieces, count * sizeof(uint16_t));
