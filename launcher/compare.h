@@ -11,6 +11,7 @@
 #include <cjson/cJSON.h>
 
 #include "base/status.h"
+#include "launcher/cell.h"
 #include "launcher/config.h"
 #include "launcher/options.h"
 
@@ -183,12 +184,6 @@ void ddp_compare_derive(ddp_compare_t *compare);
 /** Headline and reasons. After ddp_compare_derive(). */
 void ddp_compare_verdict(ddp_compare_t *compare);
 
-#define DDP_COMPARE_CELL 24
-/** A number as a reader wants it, in `text`, which is returned; "-" for a NaN. Times as "12.3", bytes as
- * "4.5 MiB", others with so many digits behind the point. */
-const char *ddp_compare_ms_text(double ms, char text[DDP_COMPARE_CELL]);
-const char *ddp_compare_bytes_text(double bytes, char text[DDP_COMPARE_CELL]);
-const char *ddp_compare_number_text(double value, int digits, char text[DDP_COMPARE_CELL]);
 /** "DataParallel on 2 devices". @param [out] text  [size] */
 const char *ddp_compare_result_text(const ddp_compare_result_t *result, char *text, size_t size);
 
@@ -204,7 +199,7 @@ void ddp_compare_throughput(const ddp_compare_t *compare, const char *style, FIL
 void ddp_compare_memory_chart(const ddp_compare_t *compare, FILE *out);
 /** One step of each device, for both ways with most devices. */
 void ddp_compare_timelines(const ddp_compare_t *compare, FILE *out);
-/** Colours and lines of the charts, as a style sheet. */
+/** Colours and lines of its own, beside ddp_plot_style(). */
 const char *ddp_compare_style(void);
 /** Write the four files, the picture with gnuplot where it is installed. */
 ddp_status_t ddp_compare_write(ddp_compare_t *compare) DDP_NODISCARD;

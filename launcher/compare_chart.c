@@ -1,12 +1,10 @@
-/* The charts. Colours are those of Okabe and Ito (2008), which people with any kind of colour vision tell
- * apart; shapes, dashes and labels say the same once more. */
+/* The charts. */
 #include <math.h>
 #include <string.h>
 
 #include "launcher/compare.h"
-#include "launcher/svg.h"
+#include "launcher/plot.h"
 
-#define WIDTH    360.0
 #define ROW      18.0
 #define GAP      5.0 /* between ways */
 #define MOST_BAR 4   /* devices that have a bar of their own */
@@ -14,77 +12,18 @@
 
 const char *ddp_compare_style(void)
 {
-    return ":root{--paper:#fff;--ink:#1b1b1b;--soft:#595959;--grid:#dcdcdc;--dp:#b34700;--ddp:#0072b2;--"
-           "other:#"
-           "999}"
-           "@media(prefers-color-scheme:dark){:root{--paper:#16181c;--ink:#e9e9e9;--soft:#b0b0b0;--grid:#"
-           "3a3d42;"
-           "--dp:#f5a545;--ddp:#6ec1f0;--other:#8c8c8c}}"
-           "svg text{font:11px system-ui,sans-serif;fill:var(--ink)}"
-           "svg text.soft{fill:var(--soft)}svg text.small{font-size:9px}svg text.strong{font-weight:700}"
-           ".paper{fill:var(--paper)}.grid{stroke:var(--grid)}.axis{stroke:var(--soft)}"
-           ".ideal{fill:none;stroke:var(--soft);stroke-width:1.5;stroke-dasharray:5 4}"
-           ".dp-line{fill:none;stroke:var(--dp);stroke-width:2;stroke-dasharray:9 3}"
-           ".ddp-line{fill:none;stroke:var(--ddp);stroke-width:2}.one-line{fill:none;stroke:var(--ink);"
-           "stroke-width:2}"
-           ".dp-mark{fill:var(--dp)}.ddp-mark{fill:var(--ddp)}.one-mark{fill:var(--ink)}"
+    return ".ideal{fill:none;stroke:var(--soft);stroke-width:1.5;stroke-dasharray:5 4}"
+           ".dp-line{fill:none;stroke:var(--orange);stroke-width:2;stroke-dasharray:9 3}"
+           ".ddp-line{fill:none;stroke:var(--blue);stroke-width:2}"
+           ".one-line{fill:none;stroke:var(--ink);stroke-width:2}"
+           ".dp-mark{fill:var(--orange)}.ddp-mark{fill:var(--blue)}.one-mark{fill:var(--ink)}"
            ".first{fill:none;stroke:var(--ink);stroke-width:1.6}"
-           ".parameters,.forward{fill:#0072b2;background:#0072b2}"
-           ".gradients,.scatter{fill:#e69f00;background:#e69f00}"
-           ".moments,.backward{fill:#56b4e9;background:#56b4e9}"
-           ".activations,.reduce{fill:#009e73;background:#009e73}"
-           ".outputs,.replicate{fill:#d55e00;background:#d55e00}"
-           ".gather{fill:#f0e442;background:#f0e442}.loss{fill:#cc79a7;background:#cc79a7}"
-           ".optimizer{fill:#8f6fd1;background:#8f6fd1}.other,.exposed{fill:var(--other);background:var(--"
-           "other)"
-           "}"
            "svg text.on-dark{fill:#fff;font-size:9px}svg text.on-light{fill:#000;font-size:9px}";
 }
 
-/* Where a chart draws: data [least_x, most_x] is paper from `left` to `right`, [0, most_y] from `bottom` to
- * `top`. */
-typedef struct plot {
-    double left, right, top, bottom;
-    double least_x, most_x, most_y;
-} plot_t;
-
-static double px(const plot_t *plot, double x)
-{
-    return plot->left + (plot->right - plot->left) * (x - plot->least_x) / (plot->most_x - plot->least_x);
-}
-
-static double py(const plot_t *plot, double y)
-{
-    return plot->bottom - (plot->bottom - plot->top) * y / plot->most_y;
-}
-
-/* "12.3k" */
-static const char *short_text(double value, char text[DDP_COMPARE_CELL])
-{
-    static const char *const units[] = {"", "k", "M", "G"};
-    size_t                   unit    = 0;
-
-    while (fabs(value) >= 9999.5 && unit + 1 < sizeof(units) / sizeof(units[0])) {
-        value /= 1000;
-        unit++;
-    }
-    (void)snprintf(text, DDP_COMPARE_CELL, "%.4g%s", value, units[unit]);
-    return text;
-}
-
-static void draw_scale_y(ddp_svg_t *svg, const plot_t *plot)
-{
-    const double tick = ddp_svg_tick(plot->most_y, 5);
-    char         text[DDP_COMPARE_CELL];
-
-    for (double y = 0; y <= plot->most_y * 1.0001; y += tick) {
-        ddp_svg_line(svg, "grid", plot->left, py(plot, y), plot->right, py(plot, y));
-        ddp_svg_text(svg, "soft", plot->left - 5, py(plot, y) + 4, DDP_SVG_END, "%s", short_text(y, text));
-    }
-}
-
 /* Throughput of a way, with a bar for the middle half of its steps and a mark at the median. */
-static void draw_way(ddp_svg_t *svg, const ddp_compare_t *compare, const plot_t *plot, ddp_compare_way_t way)
+static void draw_way(ddp_svg_t *svg, const ddp_compare_t *compare, const ddp_plot_t *plot,
+                     ddp_compare_way_t way)
 {
     const char *key = ddp_compare_way_key(way);
     double      line[DDP_COMPARE_MAX_COUNTS + 1][2];
@@ -97,8 +36,8 @@ static void draw_way(ddp_svg_t *svg, const ddp_compare_t *compare, const plot_t 
         const ddp_compare_result_t *r = &compare->results[i];
 
         if (ddp_compare_is_measured(r) && (r->way == way || r->way == DDP_COMPARE_ONE)) {
-            line[n][0] = px(plot, (double)r->devices);
-            line[n][1] = py(plot, r->samples_per_s);
+            line[n][0] = ddp_plot_x(plot, (double)r->devices);
+            line[n][1] = ddp_plot_y(plot, r->samples_per_s);
             n++;
         }
     }
@@ -107,20 +46,20 @@ static void draw_way(ddp_svg_t *svg, const ddp_compare_t *compare, const plot_t 
     for (size_t i = 0; i < compare->n_results; i++) {
         const ddp_compare_result_t *r     = &compare->results[i];
         const double                batch = (double)compare->config.train.batch * 1e3;
-        const double                x     = px(plot, (double)r->devices);
+        const double                x     = ddp_plot_x(plot, (double)r->devices);
 
         if (!ddp_compare_is_measured(r) || r->way != way) {
             continue;
         }
         (void)snprintf(hint, sizeof(hint), "%s: %.0f samples/s",
                        ddp_compare_result_text(r, name, sizeof(name)), r->samples_per_s);
-        ddp_svg_line(svg, style, x, py(plot, fmin(batch / r->spread.q1, plot->most_y)), x,
-                     py(plot, batch / r->spread.q3));
+        ddp_svg_line(svg, style, x, ddp_plot_y(plot, fmin(batch / r->spread.q1, plot->most_y)), x,
+                     ddp_plot_y(plot, batch / r->spread.q3));
         (void)snprintf(style, sizeof(style), "%s-mark", key);
         if (way == DDP_COMPARE_DDP) {
-            ddp_svg_rect(svg, style, x - 4, py(plot, r->samples_per_s) - 4, 8, 8, hint);
+            ddp_svg_rect(svg, style, x - 4, ddp_plot_y(plot, r->samples_per_s) - 4, 8, 8, hint);
         } else {
-            ddp_svg_circle(svg, style, x, py(plot, r->samples_per_s), 4.5, hint);
+            ddp_svg_circle(svg, style, x, ddp_plot_y(plot, r->samples_per_s), 4.5, hint);
         }
         (void)snprintf(style, sizeof(style), "%s-line", key);
     }
@@ -141,11 +80,11 @@ static void draw_legend(ddp_svg_t *svg)
 void ddp_compare_throughput(const ddp_compare_t *compare, const char *style, FILE *out)
 {
     ddp_svg_t                   svg   = {out};
-    plot_t                      plot  = {.left = 46, .right = 346, .top = 28, .bottom = 204};
+    ddp_plot_t                  plot  = {.left = 46, .right = 346, .top = 28, .bottom = 204};
     const ddp_compare_result_t *one   = ddp_compare_find(compare, DDP_COMPARE_ONE, 1);
     const size_t                n     = compare->options.n_counts;
     const double                most  = n > 0 ? (double)compare->options.counts[n - 1] : 1;
-    const ddp_svg_frame_t       frame = {.width  = WIDTH,
+    const ddp_svg_frame_t       frame = {.width  = DDP_PLOT_WIDTH,
                                          .height = 244,
                                          .id     = "throughput",
                                          .title  = "Samples a second over the number of devices",
@@ -166,17 +105,17 @@ void ddp_compare_throughput(const ddp_compare_t *compare, const char *style, FIL
         plot.most_y = fmax(plot.most_y, one->samples_per_s * most);
     }
     plot.most_y *= 1.04;
-    draw_scale_y(&svg, &plot);
+    ddp_plot_scale_y(&svg, &plot);
     ddp_svg_line(&svg, "axis", plot.left, plot.bottom, plot.right, plot.bottom);
-    ddp_svg_text(&svg, "soft", px(&plot, 1), plot.bottom + 15, DDP_SVG_MIDDLE, "1");
+    ddp_svg_text(&svg, "soft", ddp_plot_x(&plot, 1), plot.bottom + 15, DDP_SVG_MIDDLE, "1");
     for (size_t i = 0; i < n; i++) {
-        ddp_svg_text(&svg, "soft", px(&plot, (double)compare->options.counts[i]), plot.bottom + 15,
+        ddp_svg_text(&svg, "soft", ddp_plot_x(&plot, (double)compare->options.counts[i]), plot.bottom + 15,
                      DDP_SVG_MIDDLE, "%zu", compare->options.counts[i]);
     }
     ddp_svg_text(&svg, "soft", (plot.left + plot.right) / 2, plot.bottom + 32, DDP_SVG_MIDDLE, "devices");
     if (ddp_compare_is_measured(one)) {
-        ddp_svg_line(&svg, "ideal", px(&plot, 1), py(&plot, one->samples_per_s), px(&plot, most),
-                     py(&plot, one->samples_per_s * most));
+        ddp_svg_line(&svg, "ideal", ddp_plot_x(&plot, 1), ddp_plot_y(&plot, one->samples_per_s),
+                     ddp_plot_x(&plot, most), ddp_plot_y(&plot, one->samples_per_s * most));
     }
     draw_way(&svg, compare, &plot, DDP_COMPARE_DP);
     draw_way(&svg, compare, &plot, DDP_COMPARE_DDP);
@@ -243,7 +182,7 @@ static void draw_bar(ddp_svg_t *svg, const bar_t *bar, double most, double y)
     const double left  = 106;
     const double width = 184;
     double       x     = left;
-    char         text[DDP_COMPARE_CELL];
+    char         text[DDP_CELL];
     char         hint[128];
 
     ddp_svg_text(svg, bar->is_first ? "strong" : "label", left - 6, y + 12, DDP_SVG_END, "%s", bar->label);
@@ -253,7 +192,7 @@ static void draw_bar(ddp_svg_t *svg, const bar_t *bar, double most, double y)
 
         if (wide > 0) {
             (void)snprintf(hint, sizeof(hint), "%s: %s %s", bar->label, name,
-                           ddp_compare_bytes_text(bar->bytes[kind], text));
+                           ddp_cell_bytes(bar->bytes[kind], text));
             ddp_svg_rect(svg, name, x, y + 2, wide, ROW - 5, hint);
             x += wide;
         }
@@ -262,7 +201,7 @@ static void draw_bar(ddp_svg_t *svg, const bar_t *bar, double most, double y)
         ddp_svg_rect(svg, "first", left, y + 1, x - left, ROW - 3, NULL);
     }
     ddp_svg_text(svg, bar->is_first ? "strong" : "label", x + 5, y + 12, DDP_SVG_START, "%s",
-                 ddp_compare_bytes_text(bar->total, text));
+                 ddp_cell_bytes(bar->total, text));
 }
 
 void ddp_compare_memory_chart(const ddp_compare_t *compare, FILE *out)
@@ -272,7 +211,7 @@ void ddp_compare_memory_chart(const ddp_compare_t *compare, FILE *out)
     double          most  = 1;
     double          y     = 0;
     ddp_svg_t       svg   = {out};
-    ddp_svg_frame_t frame = {.width  = WIDTH,
+    ddp_svg_frame_t frame = {.width  = DDP_PLOT_WIDTH,
                              .height = 4,
                              .id     = "memory",
                              .title  = "Memory that each device holds",
@@ -305,20 +244,6 @@ void ddp_compare_memory_chart(const ddp_compare_t *compare, FILE *out)
     ddp_svg_close(&svg);
 }
 
-/* Class of a phase, which is its name where the style sheet knows it. */
-static const char *phase_style(const char *phase)
-{
-    static const char *const known[] = {"replicate", "scatter", "forward",   "gather", "loss",
-                                        "backward",  "reduce",  "optimizer", "exposed"};
-
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (strcmp(known[i], phase) == 0) {
-            return known[i];
-        }
-    }
-    return "other";
-}
-
 /* When the first rank began, which need not be the one whose clock it is: 0 or less. */
 static double start_of(const ddp_compare_result_t *result)
 {
@@ -346,7 +271,7 @@ static void draw_span(ddp_svg_t *svg, const ddp_compare_result_t *result, const 
 {
     /* DDP reduces while backward runs: a thin bar over the thick one */
     const bool  is_thin = result->way != DDP_COMPARE_DP && strcmp(span->phase, "reduce") == 0;
-    const char *style   = phase_style(span->phase);
+    const char *style   = ddp_plot_phase(span->phase);
     const bool  is_dark =
         strcmp(style, "forward") == 0 || strcmp(style, "replicate") == 0 || strcmp(style, "optimizer") == 0;
     const double x     = left + span->start_ms * scale;
@@ -367,14 +292,14 @@ static void draw_timeline(const ddp_compare_result_t *result, double most, FILE 
 {
     const size_t    rows  = result->devices < MOST_ROW ? result->devices : MOST_ROW;
     const double    left  = 62;
-    const double    scale = (WIDTH - left - 14) / most;
+    const double    scale = (DDP_PLOT_WIDTH - left - 14) / most;
     const double    axis  = (double)rows * 22 + 8;
     const double    tick  = ddp_svg_tick(most, 5);
     const char     *noun  = result->way == DDP_COMPARE_DDP ? "rank" : "device";
     ddp_svg_t       svg   = {out};
     char            title[96];
     char            id[32];
-    ddp_svg_frame_t frame = {.width  = WIDTH,
+    ddp_svg_frame_t frame = {.width  = DDP_PLOT_WIDTH,
                              .height = axis + 34,
                              .id     = id,
                              .title  = title,
@@ -388,7 +313,7 @@ static void draw_timeline(const ddp_compare_result_t *result, double most, FILE 
         ddp_svg_line(&svg, "grid", left + t * scale, 4, left + t * scale, axis);
         ddp_svg_text(&svg, "soft", left + t * scale, axis + 13, DDP_SVG_MIDDLE, "%.4g", t);
     }
-    ddp_svg_text(&svg, "soft", left + (WIDTH - left - 14) / 2, axis + 28, DDP_SVG_MIDDLE, "ms");
+    ddp_svg_text(&svg, "soft", left + (DDP_PLOT_WIDTH - left - 14) / 2, axis + 28, DDP_SVG_MIDDLE, "ms");
     for (size_t d = 0; d < rows; d++) {
         ddp_svg_text(&svg, d == 0 ? "strong" : "label", left - 5, (double)d * 22 + 18, DDP_SVG_END, "%s %zu",
                      noun, d);

@@ -9,7 +9,7 @@
 
 static void print_times(const ddp_compare_t *compare, FILE *out)
 {
-    char a[8][DDP_COMPARE_CELL];
+    char a[8][DDP_CELL];
 
     fprintf(out, "\n%-13s %3s %9s %9s %11s %9s %10s %11s %9s %s\n", "way", "K", "step ms", "spread ms",
             "samples/s", "speed-up", "efficiency", "exposed ms", "bytes", "weights");
@@ -21,11 +21,10 @@ static void print_times(const ddp_compare_t *compare, FILE *out)
             continue;
         }
         fprintf(out, "%-13s %3zu %9s %9s %11s %9s %10s %11s %9s %s\n", ddp_compare_way_name(r->way),
-                r->devices, ddp_compare_ms_text(r->spread.median, a[0]),
-                ddp_compare_ms_text(r->spread.q3 - r->spread.q1, a[1]),
-                ddp_compare_number_text(r->samples_per_s, 0, a[2]),
-                ddp_compare_number_text(r->speedup, 2, a[3]), ddp_compare_number_text(r->efficiency, 2, a[4]),
-                ddp_compare_ms_text(r->exposed_ms, a[5]), ddp_compare_bytes_text(r->moved_bytes, a[6]),
+                r->devices, ddp_cell_ms(r->spread.median, a[0]),
+                ddp_cell_ms(r->spread.q3 - r->spread.q1, a[1]), ddp_cell_number(r->samples_per_s, 0, a[2]),
+                ddp_cell_number(r->speedup, 2, a[3]), ddp_cell_number(r->efficiency, 2, a[4]),
+                ddp_cell_ms(r->exposed_ms, a[5]), ddp_cell_bytes(r->moved_bytes, a[6]),
                 r->is_equal ? "equal" : "differ");
     }
 }
@@ -44,7 +43,7 @@ static bool has_memory(const ddp_compare_t *compare)
 static void print_devices(const ddp_compare_result_t *result, size_t from, size_t to, const char *name,
                           FILE *out)
 {
-    char text[DDP_COMPARE_CELL];
+    char text[DDP_CELL];
 
     fprintf(out, "%-13s %3zu %-7s", ddp_compare_way_name(result->way), result->devices, name);
     for (int kind = 0; kind < DDP_COMPARE_MEMORY_KINDS; kind++) {
@@ -53,7 +52,7 @@ static void print_devices(const ddp_compare_result_t *result, size_t from, size_
         for (size_t d = from; d < to; d++) {
             bytes += result->device[d].bytes[kind] / (double)(to - from);
         }
-        fprintf(out, " %11s", ddp_compare_bytes_text(bytes, text));
+        fprintf(out, " %11s", ddp_cell_bytes(bytes, text));
     }
     fprintf(out, "\n");
 }
@@ -84,7 +83,7 @@ static void print_memory(const ddp_compare_t *compare, FILE *out)
 /* A line for each way, its phases behind each other, broken where it gets long. */
 static void print_phases(const ddp_compare_t *compare, FILE *out)
 {
-    char text[DDP_COMPARE_CELL];
+    char text[DDP_CELL];
     char cell[64];
 
     fprintf(out, "\nms of a step (medians)\n");
@@ -93,8 +92,8 @@ static void print_phases(const ddp_compare_t *compare, FILE *out)
         int used                      = fprintf(out, "%-13s %3zu ", ddp_compare_way_name(r->way), r->devices);
 
         for (size_t p = 0; p < r->n_phases; p++) {
-            const int length = snprintf(cell, sizeof(cell), " %s %s", r->phases[p].name,
-                                        ddp_compare_ms_text(r->phases[p].ms, text));
+            const int length =
+                snprintf(cell, sizeof(cell), " %s %s", r->phases[p].name, ddp_cell_ms(r->phases[p].ms, text));
 
             if (used + length > WIDTH) {
                 fprintf(out, "\n%18s", "");
@@ -108,8 +107,8 @@ static void print_phases(const ddp_compare_t *compare, FILE *out)
 
 static void print_imbalance(const ddp_compare_t *compare, FILE *out)
 {
-    char a[DDP_COMPARE_CELL];
-    char b[DDP_COMPARE_CELL];
+    char a[DDP_CELL];
+    char b[DDP_CELL];
 
     if (!has_memory(compare)) {
         return;
@@ -120,8 +119,7 @@ static void print_imbalance(const ddp_compare_t *compare, FILE *out)
 
         if (r->devices > 1 && ddp_compare_is_measured(r)) {
             fprintf(out, "%-13s %3zu  memory %s  busy %s\n", ddp_compare_way_name(r->way), r->devices,
-                    ddp_compare_number_text(r->memory_ratio, 2, a),
-                    ddp_compare_number_text(r->busy_ratio, 2, b));
+                    ddp_cell_number(r->memory_ratio, 2, a), ddp_cell_number(r->busy_ratio, 2, b));
         }
     }
 }

@@ -7,26 +7,9 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "launcher/compare.h"
+#include "launcher/json_read.h"
 
 #define MOST_LIST 100000
-
-static double number(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-
-    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
-}
-
-/* Copies a text of the file if there is one. */
-static void text(const cJSON *object, const char *name, char *to, size_t size)
-{
-    const char *found = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
-
-    if (found != NULL) {
-        (void)snprintf(to, size, "%s", found);
-        ddp_utf8_clean(to);
-    }
-}
 
 static bool add_phase(ddp_compare_result_t *result, const char *name, double ms)
 {
@@ -53,15 +36,15 @@ static ddp_status_t take_step(const cJSON *event, ddp_compare_result_t *result)
 {
     const cJSON *phases = cJSON_GetObjectItemCaseSensitive(event, "phases_ms");
     const cJSON *phase;
-    bool         is_ok = ddp_compare_add(&result->step, number(event, "step_ms"));
+    bool         is_ok = ddp_compare_add(&result->step, ddp_json_number(event, "step_ms"));
 
-    is_ok = is_ok && ddp_compare_add(&result->comm, number(event, "comm_ms"));
-    is_ok = is_ok && ddp_compare_add(&result->exposed, number(event, "exposed_comm_ms"));
-    is_ok = is_ok && ddp_compare_add(&result->data, number(event, "data_wait_ms"));
+    is_ok = is_ok && ddp_compare_add(&result->comm, ddp_json_number(event, "comm_ms"));
+    is_ok = is_ok && ddp_compare_add(&result->exposed, ddp_json_number(event, "exposed_comm_ms"));
+    is_ok = is_ok && ddp_compare_add(&result->data, ddp_json_number(event, "data_wait_ms"));
     if (!cJSON_IsObject(phases)) {
-        is_ok = is_ok && add_phase(result, "forward", number(event, "forward_ms"));
-        is_ok = is_ok && add_phase(result, "backward", number(event, "backward_ms"));
-        is_ok = is_ok && add_phase(result, "exposed", number(event, "exposed_comm_ms"));
+        is_ok = is_ok && add_phase(result, "forward", ddp_json_number(event, "forward_ms"));
+        is_ok = is_ok && add_phase(result, "backward", ddp_json_number(event, "backward_ms"));
+        is_ok = is_ok && add_phase(result, "exposed", ddp_json_number(event, "exposed_comm_ms"));
     }
     cJSON_ArrayForEach(phase, phases)
     {
@@ -79,22 +62,15 @@ static double or_zero(double value)
 static void take_device(const cJSON *memory, ddp_compare_device_t *device)
 {
     for (int kind = 0; kind < DDP_COMPARE_OTHER; kind++) {
-        device->bytes[kind] = number(memory, ddp_compare_memory_name((ddp_compare_memory_t)kind));
+        device->bytes[kind] = ddp_json_number(memory, ddp_compare_memory_name((ddp_compare_memory_t)kind));
     }
-    device->bytes[DDP_COMPARE_OTHER] = or_zero(number(memory, "scratch")) + or_zero(number(memory, "inputs"));
-    device->total                    = number(memory, "total");
-    device->peak                     = number(memory, "peak");
+    device->bytes[DDP_COMPARE_OTHER] =
+        or_zero(ddp_json_number(memory, "scratch")) + or_zero(ddp_json_number(memory, "inputs"));
+    device->total = ddp_json_number(memory, "total");
+    device->peak  = ddp_json_number(memory, "peak");
     if (isnan(device->peak)) {
         device->peak = device->total;
     }
-}
-
-/* @return the number at place `i` of a list, NaN if there is none */
-static double at(const cJSON *list, int i)
-{
-    const cJSON *item = cJSON_GetArrayItem(list, i);
-
-    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
 }
 
 static ddp_status_t take_links(const cJSON *list, ddp_compare_result_t *result)
@@ -108,9 +84,9 @@ static ddp_status_t take_links(const cJSON *list, ddp_compare_result_t *result)
     DDP_REQUIRE(links != NULL && n <= MOST_LIST, DDP_ERR_NO_MEMORY, "no memory for %d links", n);
     cJSON_ArrayForEach(item, list)
     {
-        const double from  = at(item, 0);
-        const double to    = at(item, 1);
-        const double bytes = at(item, 2);
+        const double from  = ddp_json_at(item, 0);
+        const double to    = ddp_json_at(item, 1);
+        const double bytes = ddp_json_at(item, 2);
 
         if (from >= 0 && to >= 0 && from < DDP_COMPARE_MAX_DEVICES && to < DDP_COMPARE_MAX_DEVICES &&
             bytes >= 0) {
@@ -139,9 +115,9 @@ static ddp_status_t take_trace(const cJSON *event, ddp_compare_result_t *result)
     cJSON_ArrayForEach(item, list)
     {
         const char  *phase  = cJSON_GetStringValue(cJSON_GetArrayItem(item, 0));
-        const double device = at(item, 1);
-        const double start  = at(item, 2) / 1e3;
-        const double end    = at(item, 3) / 1e3;
+        const double device = ddp_json_at(item, 1);
+        const double start  = ddp_json_at(item, 2) / 1e3;
+        const double end    = ddp_json_at(item, 3) / 1e3;
 
         if (phase != NULL && device >= 0 && device < (double)result->devices && end >= start) {
             ddp_compare_span_t *span = &spans[used++];
@@ -173,7 +149,7 @@ static ddp_status_t take_end(const cJSON *event, ddp_compare_result_t *result)
         if (cJSON_IsArray(memory)) {
             take_device(cJSON_GetArrayItem(memory, (int)d), &result->device[d]);
         }
-        result->device[d].busy_ms = at(busy, (int)d);
+        result->device[d].busy_ms = ddp_json_at(busy, (int)d);
     }
     cJSON_ArrayForEach(part, moved)
     {
@@ -181,7 +157,7 @@ static ddp_status_t take_end(const cJSON *event, ddp_compare_result_t *result)
     }
     result->moved_bytes = cJSON_IsObject(moved) ? sum : NAN;
     memcpy(before, result->weights, sizeof(before));
-    text(event, "weights", result->weights, sizeof(result->weights));
+    ddp_json_text(event, "weights", result->weights, sizeof(result->weights));
     if (before[0] != '\0' && strcmp(before, result->weights) != 0) {
         (void)snprintf(result->weights, sizeof(result->weights), "%s", DDP_COMPARE_UNSTEADY);
     }
@@ -198,11 +174,11 @@ static void take_start(const cJSON *event, ddp_compare_t *compare)
 
     (void)snprintf(compare->host, sizeof(compare->host), "%s", host != NULL ? host : "");
     ddp_utf8_clean(compare->host);
-    text(event, "isa", compare->isa, sizeof(compare->isa));
-    text(keys, "model.kind", model, sizeof(model));
-    text(event, "data", data, sizeof(data));
+    ddp_json_text(event, "isa", compare->isa, sizeof(compare->isa));
+    ddp_json_text(keys, "model.kind", model, sizeof(model));
+    ddp_json_text(event, "data", data, sizeof(data));
     (void)snprintf(compare->title, sizeof(compare->title), "%s on %s", model, data);
-    compare->parameters = number(event, "parameters");
+    compare->parameters = ddp_json_number(event, "parameters");
 }
 
 /* @param [out] is_end_p  this is the last event of a run that came to its end */
@@ -217,7 +193,7 @@ static ddp_status_t take(const cJSON *event, uint64_t warmup, ddp_compare_t *com
     }
     if (strcmp(name, "start") == 0) {
         take_start(event, compare);
-    } else if (strcmp(name, "step") == 0 && number(event, "step") > (double)warmup) {
+    } else if (strcmp(name, "step") == 0 && ddp_json_number(event, "step") > (double)warmup) {
         return take_step(event, result);
     } else if (strcmp(name, "trace") == 0) {
         return take_trace(event, result);

@@ -68,9 +68,9 @@ static void say_times(ddp_compare_t *compare, size_t devices)
     const winner_t              won  = winner_of(compare, devices);
     const ddp_compare_result_t *fast = won == DDP ? ddp : dp;
     const ddp_compare_result_t *slow = won == DDP ? dp : ddp;
-    char                        a[DDP_COMPARE_CELL];
-    char                        b[DDP_COMPARE_CELL];
-    char                        c[DDP_COMPARE_CELL];
+    char                        a[DDP_CELL];
+    char                        b[DDP_CELL];
+    char                        c[DDP_CELL];
 
     switch (won) {
     case NOBODY:
@@ -86,14 +86,14 @@ static void say_times(ddp_compare_t *compare, size_t devices)
         say(compare,
             "%zu devices: no difference that this measurement can see: a step of DataParallel takes %s ms, "
             "of DDP %s ms, and the middle half of the steps spreads over %s ms.",
-            devices, ddp_compare_ms_text(dp->spread.median, a), ddp_compare_ms_text(ddp->spread.median, b),
-            ddp_compare_ms_text(larger_spread(dp, ddp), c));
+            devices, ddp_cell_ms(dp->spread.median, a), ddp_cell_ms(ddp->spread.median, b),
+            ddp_cell_ms(larger_spread(dp, ddp), c));
         break;
     case DP:
     case DDP:
         say(compare, "%zu devices: %s is %.2f times as fast: a step takes %s ms instead of %s ms.", devices,
             ddp_compare_way_name(fast->way), slow->spread.median / fast->spread.median,
-            ddp_compare_ms_text(fast->spread.median, a), ddp_compare_ms_text(slow->spread.median, b));
+            ddp_cell_ms(fast->spread.median, a), ddp_cell_ms(slow->spread.median, b));
         break;
     }
 }
@@ -102,8 +102,8 @@ static void say_one_device(ddp_compare_t *compare, const ddp_compare_result_t *o
                            const ddp_compare_result_t *best)
 {
     char name[NAME];
-    char a[DDP_COMPARE_CELL];
-    char b[DDP_COMPARE_CELL];
+    char a[DDP_CELL];
+    char b[DDP_CELL];
 
     if (!ddp_compare_is_measured(one)) {
         say(compare, "One device could not be measured (%.300s): there are no speed-ups.", one->error);
@@ -117,10 +117,10 @@ static void say_one_device(ddp_compare_t *compare, const ddp_compare_result_t *o
         say(compare,
             "Against one device (%s ms a step) the fastest, %s, is %.2f times as fast: %.0f %% of what so "
             "many devices could do at best.",
-            ddp_compare_ms_text(one->spread.median, a), name, best->speedup, 100 * best->efficiency);
+            ddp_cell_ms(one->spread.median, a), name, best->speedup, 100 * best->efficiency);
     } else {
         say(compare, "A step of one device takes %s ms, of the fastest with more of them, %s, %s ms.",
-            ddp_compare_ms_text(one->spread.median, a), name, ddp_compare_ms_text(best->spread.median, b));
+            ddp_cell_ms(one->spread.median, a), name, ddp_cell_ms(best->spread.median, b));
     }
 }
 
@@ -141,8 +141,8 @@ static void say_memory(ddp_compare_t *compare, size_t devices)
     const ddp_compare_result_t *ddp = ddp_compare_find(compare, DDP_COMPARE_DDP, devices);
     double                      of_dp;
     double                      of_ddp;
-    char                        a[DDP_COMPARE_CELL];
-    char                        b[DDP_COMPARE_CELL];
+    char                        a[DDP_CELL];
+    char                        b[DDP_CELL];
 
     if (!ddp_compare_is_measured(dp) || isnan(dp->memory_ratio)) {
         return;
@@ -152,14 +152,14 @@ static void say_memory(ddp_compare_t *compare, size_t devices)
         say(compare,
             "With DataParallel device 0 is the limit: of %zu devices it holds %s, %.1f times as much as the "
             "others do in the mean.",
-            devices, ddp_compare_bytes_text(of_dp, a), dp->memory_ratio);
+            devices, ddp_cell_bytes(of_dp, a), dp->memory_ratio);
     }
     of_ddp = ddp_compare_is_measured(ddp) ? most_bytes(ddp) : NAN;
     if (!isnan(of_ddp) && of_dp > UNEVEN * of_ddp) {
         say(compare,
             "Where memory is the limit, use DDP: its fullest rank holds %s where DataParallel's device 0 "
             "holds %s.",
-            ddp_compare_bytes_text(of_ddp, a), ddp_compare_bytes_text(of_dp, b));
+            ddp_cell_bytes(of_ddp, a), ddp_cell_bytes(of_dp, b));
     }
 }
 

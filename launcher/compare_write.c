@@ -9,6 +9,7 @@
 #include "io/metrics.h"
 #include "launcher/child.h"
 #include "launcher/compare.h"
+#include "launcher/plot.h"
 
 typedef void draw_fn_t(const ddp_compare_t *compare, FILE *out);
 
@@ -19,8 +20,11 @@ static void draw_page(const ddp_compare_t *compare, FILE *out)
 
 static void draw_svg(const ddp_compare_t *compare, FILE *out)
 {
+    char style[4096];
+
+    (void)snprintf(style, sizeof(style), "%s%s", ddp_plot_style(), ddp_compare_style());
     fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", out);
-    ddp_compare_throughput(compare, ddp_compare_style(), out);
+    ddp_compare_throughput(compare, style, out);
 }
 
 static double samples(const ddp_compare_t *compare, ddp_compare_way_t way, size_t devices)

@@ -132,17 +132,17 @@ END_TEST
 
 START_TEST(numbers_are_short_and_a_nan_is_a_dash)
 {
-    char text[DDP_COMPARE_CELL];
+    char text[DDP_CELL];
 
-    ck_assert_str_eq(ddp_compare_ms_text(NAN, text), "-");
-    ck_assert_str_eq(ddp_compare_ms_text(1.234, text), "1.23");
-    ck_assert_str_eq(ddp_compare_ms_text(9.996, text), "10.0");
-    ck_assert_str_eq(ddp_compare_ms_text(1234.5, text), "1234");
-    ck_assert_str_eq(ddp_compare_bytes_text(NAN, text), "-");
-    ck_assert_str_eq(ddp_compare_bytes_text(0, text), "0 B");
-    ck_assert_str_eq(ddp_compare_bytes_text(1536, text), "1.5 KiB");
-    ck_assert_str_eq(ddp_compare_bytes_text(1023.0 * 1024 * 1024, text), "1.0 GiB");
-    ck_assert_str_eq(ddp_compare_bytes_text(512.0 * 1024 * 1024, text), "512 MiB");
+    ck_assert_str_eq(ddp_cell_ms(NAN, text), "-");
+    ck_assert_str_eq(ddp_cell_ms(1.234, text), "1.23");
+    ck_assert_str_eq(ddp_cell_ms(9.996, text), "10.0");
+    ck_assert_str_eq(ddp_cell_ms(1234.5, text), "1234");
+    ck_assert_str_eq(ddp_cell_bytes(NAN, text), "-");
+    ck_assert_str_eq(ddp_cell_bytes(0, text), "0 B");
+    ck_assert_str_eq(ddp_cell_bytes(1536, text), "1.5 KiB");
+    ck_assert_str_eq(ddp_cell_bytes(1023.0 * 1024 * 1024, text), "1.0 GiB");
+    ck_assert_str_eq(ddp_cell_bytes(512.0 * 1024 * 1024, text), "512 MiB");
 }
 END_TEST
 
