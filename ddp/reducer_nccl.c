@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "ddp/reducer_nccl_internal.h"
+#include "kernels/ranges.h"
 
 static ddp_status_t make_parts(ddp_reducer_t *r)
 {
@@ -203,6 +204,16 @@ static ddp_status_t nccl_merge(ddp_reducer_t *r, size_t b, ddp_merge_t arenas)
                               range->count / DDP_BLOCK);
 }
 
+static ddp_status_t update(ddp_reducer_t *r, size_t b)
+{
+    ddp_status_t status;
+
+    ddp_range_open("update", (int64_t)b);
+    status = ddp_nccl_bucket_update(r, b);
+    ddp_range_close();
+    return status;
+}
+
 static ddp_status_t nccl_launch(ddp_reducer_t *r, size_t b)
 {
     ddp_status_t            status = DDP_OK;
@@ -217,7 +228,7 @@ static ddp_status_t nccl_launch(ddp_reducer_t *r, size_t b)
     if (r->two_phase) {
         DDP_TRY(ddp_nccl_bucket_sumsq(r, b));
     } else {
-        DDP_TRY(ddp_nccl_bucket_update(r, b));
+        DDP_TRY(update(r, b));
     }
     DDP_TRY(ddp_nccl_times_record(r, times->done[b], path->comm));
 out:
@@ -254,7 +265,7 @@ static ddp_status_t second_phase(ddp_reducer_t *r)
     DDP_TRY(ddp_stream_copy(path->comm, path->h_norm, path->report, sizeof(*path->h_norm)));
     DDP_TRY(ddp_event_record(path->norm_point, path->comm));
     for (size_t b = 0; b < r->n_buckets; b++) {
-        DDP_TRY(ddp_nccl_bucket_update(r, b));
+        DDP_TRY(update(r, b));
     }
 out:
     return status;

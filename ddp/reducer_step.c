@@ -5,6 +5,17 @@
 #include "base/convert.h"
 #include "base/error.h"
 #include "ddp/reducer_path_internal.h"
+#include "kernels/ranges.h"
+
+static ddp_status_t launch(ddp_reducer_t *r, size_t b)
+{
+    ddp_status_t status;
+
+    ddp_range_open("bucket", (int64_t)b);
+    status = r->path->launch(r, b);
+    ddp_range_close();
+    return status;
+}
 
 /* All gradients of the bucket are there for this micro-batch: merge subtrees; after the last one the bucket
  * is final. */
@@ -16,7 +27,7 @@ static ddp_status_t complete_bucket(ddp_reducer_t *r, size_t b)
         DDP_TRY(r->path->merge(r, b, r->merges[i]));
     }
     if (r->leaves_left == 1) {
-        DDP_TRY(r->path->launch(r, b));
+        DDP_TRY(launch(r, b));
     }
 out:
     return status;
@@ -41,7 +52,7 @@ static ddp_status_t launch_nothing(ddp_reducer_t *r)
 
     DDP_TRY(r->path->sums(r));
     for (size_t b = 0; b < r->n_buckets; b++) {
-        DDP_TRY(r->path->launch(r, b));
+        DDP_TRY(launch(r, b));
     }
     DDP_TRY(r->path->end(r));
 out:

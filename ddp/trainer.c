@@ -5,6 +5,7 @@
 #include "base/convert.h"
 #include "base/error.h"
 #include "ddp/trainer_times_internal.h"
+#include "kernels/ranges.h"
 #include "nn/params.h"
 #include "nn/tape.h"
 
@@ -103,7 +104,7 @@ void ddp_trainer_destroy(ddp_trainer_t **trainer_p)
     *trainer_p = NULL;
 }
 
-static ddp_status_t micro_step(ddp_trainer_t *t, const ddp_micro_t *micro)
+static ddp_status_t forward(ddp_trainer_t *t, const ddp_micro_t *micro)
 {
     ddp_status_t     status = DDP_OK;
     ddp_tape_begin_t begin  = {
@@ -118,11 +119,34 @@ static ddp_status_t micro_step(ddp_trainer_t *t, const ddp_micro_t *micro)
     DDP_TRY(t->params.forward(t->params.ctx, t->tape, micro, &stats));
     ddp_tape_used(t->tape, t->used);
     DDP_TRY(ddp_reducer_forward_done(t->reducer, stats, t->used));
+out:
+    return status;
+}
+
+static ddp_status_t backward(ddp_trainer_t *t)
+{
+    ddp_status_t status = DDP_OK;
+
     DDP_TRY(ddp_trainer_times_backward(&t->times));
     DDP_TRY(ddp_tape_backward(t->tape));
     DDP_TRY(ddp_trainer_times_end(&t->times));
     DDP_TRY(ddp_reducer_micro_end(t->reducer));
 out:
+    return status;
+}
+
+static ddp_status_t micro_step(ddp_trainer_t *t, const ddp_micro_t *micro)
+{
+    ddp_status_t status;
+
+    ddp_range_open("forward", (int64_t)micro->micro_batch);
+    status = forward(t, micro);
+    ddp_range_close();
+    if (status == DDP_OK) {
+        ddp_range_open("backward", (int64_t)micro->micro_batch);
+        status = backward(t);
+        ddp_range_close();
+    }
     return status;
 }
 

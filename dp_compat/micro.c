@@ -5,6 +5,7 @@
 #include "base/convert.h"
 #include "base/fault.h"
 #include "dp_compat/dp_internal.h"
+#include "kernels/ranges.h"
 
 ddp_status_t ddp_dp_fetch(ddp_replica_t *replica, ddp_dp_fetch_fn_t *fetch, void *ctx)
 {
@@ -162,7 +163,7 @@ static void make_mean(ddp_replica_t *replica, ddp_loss_stats_t *stats)
     stats->weight = stats->weight > 0 ? 1.0F : 0.0F;
 }
 
-ddp_status_t ddp_dp_forward_job(ddp_replica_t *replica)
+static ddp_status_t train_forward(ddp_replica_t *replica)
 {
     const ddp_dp_t        *dp     = replica->dp;
     const ddp_tape_begin_t begin  = {.training         = true,
@@ -190,6 +191,16 @@ ddp_status_t ddp_dp_forward_job(ddp_replica_t *replica)
     }
     ddp_tape_used(replica->tape, replica->used);
 out:
+    return status;
+}
+
+ddp_status_t ddp_dp_forward_job(ddp_replica_t *replica)
+{
+    ddp_status_t status;
+
+    ddp_range_open("forward", (int64_t)replica->micro.micro_batch);
+    status = train_forward(replica);
+    ddp_range_close();
     return status;
 }
 
@@ -367,6 +378,7 @@ ddp_status_t ddp_dp_backward_job(ddp_replica_t *replica)
     const float *grad   = NULL;
     int64_t      start;
 
+    ddp_range_open("backward", (int64_t)replica->micro.micro_batch);
     if (!ddp_dp_is_inside(replica->dp)) {
         DDP_TRY(fetch_gradient(replica, &grad));
     }
@@ -379,5 +391,6 @@ ddp_status_t ddp_dp_backward_job(ddp_replica_t *replica)
     DDP_TRY(ddp_stream_synchronize(replica->stream, -1));
     ddp_dp_leave(replica, DDP_DP_BACKWARD, start);
 out:
+    ddp_range_close();
     return status;
 }

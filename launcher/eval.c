@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/convert.h"
 #include "base/error.h"
+#include "kernels/ranges.h"
 #include "launcher/data_parallel.h"
 
 size_t ddp_eval_rows(const ddp_run_t *run)
@@ -157,7 +158,7 @@ static void sum_chunks(const ddp_run_t *run, ddp_eval_result_t *result)
     result->perplexity = run->data.context > 0 ? exp(result->loss) : 0.0;
 }
 
-ddp_status_t ddp_eval_run(ddp_run_t *run, ddp_eval_result_t *result_p)
+static ddp_status_t evaluate(ddp_run_t *run, ddp_eval_result_t *result_p)
 {
     ddp_status_t      status = DDP_OK;
     ddp_eval_t       *eval   = &run->eval;
@@ -171,5 +172,15 @@ ddp_status_t ddp_eval_run(ddp_run_t *run, ddp_eval_result_t *result_p)
     result.seconds = (double)(ddp_clock_ns() - start) / 1e9;
     *result_p      = result;
 out:
+    return status;
+}
+
+ddp_status_t ddp_eval_run(ddp_run_t *run, ddp_eval_result_t *result_p)
+{
+    ddp_status_t status;
+
+    ddp_range_open("eval", DDP_RANGE_NO_NUMBER);
+    status = evaluate(run, result_p);
+    ddp_range_close();
     return status;
 }

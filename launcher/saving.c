@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "kernels/ranges.h"
 #include "launcher/run.h"
 
 #define MOST_FAILED 3 /* saves in a row */
@@ -150,10 +151,12 @@ static ddp_status_t save(ddp_run_t *run, uint64_t done)
 {
     ddp_status_t status = DDP_OK;
 
+    ddp_range_open("save", (int64_t)done);
     DDP_TRY(ddp_saver_settle(run->checkpoints.saver));
     DDP_TRY(check_failed(run, MOST_FAILED));
     DDP_TRY(begin(run, done));
 out:
+    ddp_range_close();
     return status;
 }
 

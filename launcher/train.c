@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "io/sampler.h"
+#include "kernels/ranges.h"
 #include "launcher/run.h"
 
 #define MIB 1048576.0
@@ -33,7 +34,10 @@ ddp_status_t ddp_run_next(ddp_run_t *run, const ddp_micro_t *micro, ddp_micro_ba
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(ddp_loader_next(run->loader, data_p));
+    ddp_range_open("data wait", DDP_RANGE_NO_NUMBER);
+    status = ddp_loader_next(run->loader, data_p);
+    ddp_range_close();
+    DDP_TRY(status);
     run->held++;
     DDP_REQUIRE(
         data_p->step == micro->step && data_p->micro_batch == micro->micro_batch && data_p->n == micro->n,
@@ -50,6 +54,7 @@ ddp_status_t ddp_run_forward(void *ctx, ddp_tape_t *tape, const ddp_micro_t *mic
     ddp_run_t        *run    = ctx;
     ddp_micro_batch_t data;
 
+    DDP_TRY(ddp_fault("train_forward", ddp_comm_rank(run->comm)));
     DDP_TRY(ddp_run_next(run, micro, &data));
     if (run->train != NULL) {
         DDP_TRY(ddp_run_loss(run, run->model, tape, data.images, data.labels, data.n, stats_p));
@@ -82,8 +87,11 @@ ddp_status_t ddp_run_step(ddp_run_t *run, uint64_t step, ddp_step_result_t *resu
                                .request   = ddp_stop_request(run)};
 
     DDP_TRY(ddp_fault("train_step", ddp_comm_rank(run->comm)));
-    DDP_TRY(run->dp != NULL ? ddp_dp_step(run->dp, &what, result_p)
-                            : ddp_trainer_step(run->trainer, &what, result_p));
+    ddp_range_open("step", (int64_t)step + 1);
+    status = run->dp != NULL ? ddp_dp_step(run->dp, &what, result_p)
+                             : ddp_trainer_step(run->trainer, &what, result_p);
+    ddp_range_close();
+    DDP_TRY(status);
     for (; run->held > 0; run->held--) {
         ddp_loader_release(run->loader); /* backward has read them */
     }

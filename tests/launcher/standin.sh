@@ -393,6 +393,66 @@ timeline()
     in_order cpu 2
 }
 
+# balanced N NAME: N processes told a profiler of ranges; on each of their threads every range that was opened was closed
+balanced()
+{
+    set -- "$1" "$2" "$2".ranges.*
+    [ $# -eq $(($1 + 2)) ] || fail "$2: the profiler was opened $(($# - 2)) times, not $1"
+    profile=$2
+    shift 2
+    for file in "$@"; do
+        awk '$2 == "begin" { depth[$1]++ } $2 == "end" && --depth[$1] < 0 { bad = 1 }
+            END { for (thread in depth) { bad = bad || depth[thread] != 0 } exit bad || NR < 5 }' "$file" ||
+            { fail "$profile: ranges are not closed as they are opened:"; cat "$file"; }
+    done
+}
+
+# has_ranges FILE NAME...: each was told
+has_ranges()
+{
+    told=$1
+    shift
+    for range in "$@"; do
+        grep -q "begin $range\$" "$told" || fail "$told: no range '$range'"
+    done
+}
+
+# inside FILE OUTER INNER: each range INNER is opened within one that is OUTER
+inside()
+{
+    awk -v outer="$2" -v inner="$3" '
+        $2 == "begin" { d = ++depth[$1]; name[$1, d] = $3; if ($3 == inner && name[$1, d - 1] != outer) { bad = 1 } n += $3 == inner }
+        $2 == "end" { depth[$1]-- }
+        END { exit bad || n == 0 }' "$1" || fail "$1: a range '$3' is not within '$2'"
+}
+
+# What a profiler is told, also by runs that fail.
+ranges()
+{
+    profiled="$mlp --set checkpoint.every_steps=2"
+    export NVTX_INJECTION64_PATH="$DDP_FAKE_NVTX"
+    FAKE_NVTX=ddp.ranges ranks 2 0 $profiled --out ddp
+    balanced 2 ddp
+    for file in ddp.ranges.*; do
+        has_ranges "$file" 'step 1' 'step 5' 'data wait' 'bucket 0' 'update 0' 'save 2' 'save 4' eval
+        inside "$file" backward bucket
+        inside "$file" step forward
+        inside "$file" forward data
+        grep -q 'domain ddptrain$' "$file" || fail "$file: no domain"
+    done
+    has_ranges "$(grep -l 'begin forward 0$' ddp.ranges.*)" 'forward 3' 'backward 0' 'backward 3'
+    FAKE_NVTX=host.ranges ranks 2 0 $profiled --set ddp.backend=host --out host
+    balanced 2 host
+    FAKE_NVTX=dp.ranges run 0 "$program" $profiled --mode dp --devices 0,1 --out dp
+    balanced 1 dp
+    has_ranges dp.ranges.* 'forward 0' 'backward 7' 'data wait'
+    DDP_FAULT=train_forward:1 FAKE_NVTX=lost.ranges ranks 2 1 $profiled --set ddp.timeout_s=3 --out lost
+    balanced 2 lost
+    DDP_FAULT=dp_forward:1 FAKE_NVTX=dp_lost.ranges run 1 "$program" $profiled --mode dp --devices 0,1 --out dp_lost
+    balanced 1 dp_lost
+    NVTX_INJECTION64_PATH=/nowhere/profiler.so run 0 "$program" $mlp --out without
+}
+
 # The two ways, on GPUs.
 compare()
 {
