@@ -63,6 +63,20 @@ void ddp_comm_progressed(ddp_comm_t *comm);
  * ranks. */
 MPI_Comm ddp_comm_data_mpi(const ddp_comm_t *comm);
 
+/**
+ * Have messages of the data plane come, or gone? Never blocks.
+ * @param [in,out] requests  [n], those that are done become MPI_REQUEST_NULL
+ * @param [in]     peers     [n], who is on the other side
+ * @param [in]     wait      its rank is filled in
+ * @return DDP_OK; DDP_IN_PROGRESS, and ddp_comm_waiting() was told whom for; DDP_ERR_MPI
+ */
+ddp_status_t ddp_comm_test_messages(ddp_comm_t *comm, MPI_Request *requests, const int *peers, int n,
+                                    ddp_wait_t wait) DDP_NODISCARD;
+/** The same until they are done: blocking, bounded as ddp_comm_idle() is. After an error they may stay under
+ * way for ever: their memory is not to be freed. */
+ddp_status_t ddp_comm_wait_messages(ddp_comm_t *comm, MPI_Request *requests, const int *peers, int n,
+                                    ddp_wait_t wait) DDP_NODISCARD;
+
 /** First ddp_comm rank of machine m, and its number of ranks. */
 int ddp_comm_machine_first(const ddp_comm_t *comm, int machine);
 int ddp_comm_machine_size(const ddp_comm_t *comm, int machine);
