@@ -1,6 +1,4 @@
 /* The model: times of sums over machines as pure functions of a link, bytes and machines. */
-#include <math.h>
-
 #include "ddp/link.h"
 
 const char *ddp_exchange_name(ddp_exchange_kind_t kind)
