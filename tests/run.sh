@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what is missing, builds, runs the tests: those with label `quick`, or all of them with --full.
+# Installs what is missing, builds, runs the tests: those with label `quick`, or all of them with --full, of which those on
+# several hosts want root.
 # Usage: sh tests/run.sh [--full] [options of ctest]     e.g. -R ddp.reducer
 set -eu
 
@@ -12,7 +13,7 @@ label="-L quick"
 more=""
 if [ "${1:-}" = --full ]; then
     label=""
-    more=$packages_full
+    more="$packages_full $packages_cluster"
     shift
 fi
 

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Stands in for ssh where mpirun starts its daemons on other hosts: as there, the environment is new, the folder is the
+# user's, and all words are one line for a shell. Usage: sh rsh_agent.sh [option...] HOST WORD...
+set -u
+
+while [ "${1#-}" != "$1" ]; do
+    shift
+done
+host=$1
+shift
+cd "${HOME:-/}" || exit 255
+exec env -i DDP_CLUSTER="$DDP_CLUSTER" PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME="${HOME:-/}" USER=root \
+    LOGNAME=root SHELL=/bin/sh sh "$(dirname "$0")/on.sh" "$host" /bin/sh -c "$*"
