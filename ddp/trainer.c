@@ -15,6 +15,7 @@ struct ddp_trainer {
     ddp_reducer_t       *reducer; /* owned */
     uint8_t             *used;    /* owned, [tensors] */
     uint64_t             step;
+    bool                 has_rounded;
     ddp_trainer_times_t  times;
 };
 
@@ -35,6 +36,12 @@ static ddp_status_t make_tape(ddp_trainer_t *t)
     DDP_TRY(ddp_tape_create(&params, &t->tape));
 out:
     return status;
+}
+
+static ddp_status_t open_rounded(ddp_trainer_t *t)
+{
+    return ddp_rounded_open(ddp_stream_device(t->params.reducer.compute), ddp_reducer_values(t->reducer),
+                            ddp_params_total(t->params.params), t->params.rounded);
 }
 
 static ddp_status_t make_times(ddp_trainer_t *t)
@@ -78,6 +85,8 @@ ddp_status_t ddp_trainer_create(const ddp_trainer_params_t *params, ddp_trainer_
     DDP_TRY(ddp_comm_agree(comm, make_tape(t)));
     DDP_TRY(ddp_reducer_create(&t->params.reducer, &t->reducer));
     DDP_TRY(ddp_comm_agree(comm, make_times(t)));
+    DDP_TRY(ddp_comm_agree(comm, open_rounded(t)));
+    t->has_rounded = true;
     ddp_tape_set_ready(t->tape, on_ready, t->reducer);
     DDP_TRY(ddp_comm_agree(comm, ddp_trainer_initialize(t->reducer, params->params, params->reducer.compute,
                                                         params->seed, ddp_comm_rank(comm))));
@@ -97,6 +106,9 @@ void ddp_trainer_destroy(ddp_trainer_t **trainer_p)
         return;
     }
     ddp_reducer_destroy(&t->reducer);
+    if (t->has_rounded) {
+        ddp_rounded_close(ddp_stream_device(t->params.reducer.compute));
+    }
     ddp_tape_destroy(&t->tape);
     free(t->used);
     ddp_trainer_times_close(&t->times);
@@ -150,6 +162,11 @@ static ddp_status_t micro_step(ddp_trainer_t *t, const ddp_micro_t *micro)
     return status;
 }
 
+ddp_status_t ddp_trainer_round(ddp_trainer_t *t)
+{
+    return ddp_rounded_take(t->params.reducer.compute);
+}
+
 ddp_status_t ddp_trainer_step(ddp_trainer_t *t, const ddp_step_t *step, ddp_step_result_t *result_p)
 {
     ddp_status_t status = DDP_OK;
@@ -158,6 +175,7 @@ ddp_status_t ddp_trainer_step(ddp_trainer_t *t, const ddp_step_t *step, ddp_step
     size_t       count;
 
     DDP_TRY(ddp_reducer_step_begin(t->reducer, step));
+    DDP_TRY(ddp_trainer_round(t));
     ddp_tape_set_loss_scale(t->tape, ddp_reducer_loss_scale(t->reducer).scale);
     DDP_TRY(ddp_trainer_times_begin(&t->times));
     ddp_reducer_range(t->reducer, &first, &count);
@@ -178,6 +196,7 @@ ddp_status_t ddp_trainer_step(ddp_trainer_t *t, const ddp_step_t *step, ddp_step
     DDP_TRY(ddp_trainer_times_read(&t->times));
     t->step++;
 out:
+    ddp_rounded_drop(ddp_stream_device(t->params.reducer.compute)); /* parameters have changed */
     return status;
 }
 

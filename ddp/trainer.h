@@ -6,6 +6,7 @@
 #define DDP_TRAINER_H_
 
 #include "ddp/reducer.h"
+#include "kernels/rounded.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,6 +40,8 @@ typedef struct ddp_trainer_params {
     uint64_t           seed;    /* of initial values and dropout */
     ddp_forward_fn_t  *forward; /* required */
     void              *ctx;     /* of forward; borrowed */
+    ddp_precision_t    rounded; /* to which products round parameters: cuda rounds them once a step, in memory
+                                   of its own (kernels/rounded.h); float32: no */
     ddp_reducer_params_t
         reducer; /* comm, compute, micro_batches, optimizer ...; tensors are taken from `params` */
 } ddp_trainer_params_t;
@@ -68,6 +71,10 @@ DDP_API ddp_status_t ddp_trainer_initialize(ddp_reducer_t *reducer, struct ddp_p
  */
 DDP_API ddp_status_t ddp_trainer_step(ddp_trainer_t *trainer, const ddp_step_t *step,
                                       ddp_step_result_t *result_p) DDP_NODISCARD;
+
+/** Who evaluates with the parameters as they are now (after ddp_reducer_finish()) may have them rounded once,
+ * as a step has: call ddp_rounded_drop() behind it. Local, not blocking. */
+DDP_API ddp_status_t ddp_trainer_round(ddp_trainer_t *trainer) DDP_NODISCARD;
 
 /** The next step is number `step`, from 0: with ddp_reducer_restore(). Same on all ranks; before the first
  * step.

@@ -82,6 +82,13 @@ typedef struct ddp_backend {
     /** Before each operation: DDP_OK, or why it cannot run; NULL: nothing to do. */
     ddp_status_t (*enter)(const ddp_stream_t *stream);
 
+    /** As the functions of kernels/rounded.h, for 16-bit precisions. NULL, all: nothing is kept rounded. */
+    ddp_status_t (*rounded_open)(ddp_device_t *device, const float *values, size_t count,
+                                 ddp_precision_t precision);
+    void (*rounded_close)(ddp_device_t *device);
+    ddp_status_t (*rounded_take)(ddp_stream_t *stream);
+    void (*rounded_drop)(ddp_device_t *device);
+
     ddp_status_t (*stream_open)(ddp_stream_t *stream, bool is_urgent);
     void (*stream_close)(ddp_stream_t *stream);
     ddp_status_t (*submit)(ddp_stream_t *stream, const char *name, ddp_work_fn_t *fn, const void *args,

@@ -124,10 +124,12 @@ static ddp_status_t run_chunks(ddp_run_t *run)
     if (run->dp != NULL) {
         return ddp_run_dp_eval(run);
     }
+    DDP_TRY(ddp_trainer_round(run->trainer));
     for (size_t i = 0; i < eval->count; i++) {
         DDP_TRY(run_chunk(run, eval->first + i, &eval->mine[i]));
     }
 out:
+    ddp_rounded_drop(run->device);
     return status;
 }
 

@@ -28,6 +28,7 @@ typedef struct ddp_run_memory {
     size_t            snapshot; /* for checkpoints: this rank's part of the state; rank 0's machine only */
     /* ddp.device cuda */
     size_t gpu;      /* what this rank needs on its GPU: not part of the sums below */
+    size_t rounded;  /* of that, parameters in 16 bits */
     size_t gpu_free; /* what it may have there now */
     /* train.mode dp */
     size_t            output;    /* of one device's micro-batch, gathered; 0: the loss is taken inside */

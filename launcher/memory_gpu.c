@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "kernels/rounded.h"
 #include "launcher/memory_internal.h"
 
 #define MIB 1048576.0
@@ -27,7 +28,9 @@ void ddp_memory_plan_gpu(const ddp_run_t *run, const ddp_reducer_plan_t *plan, d
         return;
     }
     memory->own -= tape;
-    memory->gpu      = tape + plan->parameter_bytes + plan->arenas * plan->parameter_bytes;
+    memory->rounded  = ddp_rounded_bytes(DDP_DEVICE_CUDA, (ddp_precision_t)run->config.train.precision,
+                                         plan->parameter_bytes / sizeof(float));
+    memory->gpu      = tape + memory->rounded + plan->parameter_bytes + plan->arenas * plan->parameter_bytes;
     memory->gpu_free = ddp_gpus_free_bytes(run);
     if (is_nccl(run)) { /* nothing of the reducer lies in the machine's memory */
         memory->gpu += moment_bytes(run, plan) + plan->wire_bytes;
@@ -83,7 +86,11 @@ void ddp_memory_print_gpu(const ddp_run_t *run)
     const double tape = (double)(memory->tape.activations + memory->tape.scratch + memory->kernels);
 
     printf("\n# memory of rank 0's GPU, MiB, without CUDA's own\n");
-    printf("%-44s %10.1f\n", "parameters, gradients, moments", ((double)memory->gpu - tape) / MIB);
+    printf("%-44s %10.1f\n", "parameters, gradients, moments",
+           ((double)memory->gpu - (double)memory->rounded - tape) / MIB);
+    if (memory->rounded > 0) {
+        printf("%-44s %10.1f\n", "parameters, rounded to 16 bits", (double)memory->rounded / MIB);
+    }
     printf("%-44s %10.1f\n", "activations", (double)memory->tape.activations / MIB);
     printf("%-44s %10.1f\n", "scratch of operations", (double)(memory->tape.scratch + memory->kernels) / MIB);
     printf("%-44s %10.1f\n", "total", (double)memory->gpu / MIB);

@@ -45,6 +45,7 @@ static ddp_status_t create_trainer(ddp_run_t *run)
     params.seed    = run->config.train.seed;
     params.forward = run->forward != NULL ? run->forward : ddp_run_forward;
     params.ctx     = run;
+    params.rounded = (ddp_precision_t)run->config.train.precision;
     params.reducer = ddp_run_reducer_params(run);
     DDP_TRY(ddp_trainer_create(&params, &run->trainer));
     run->reducer = ddp_trainer_reducer(run->trainer);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/rounded.h"
 #include "kernels/device_internal.h"
 
 #ifdef __cplusplus
@@ -29,11 +30,12 @@ typedef enum ddp_cuda_part_kind {
 } ddp_cuda_part_kind_t;
 
 typedef struct ddp_cuda_device {
-    cudaStream_t      setup; /* owned; zeroing of new memory */
-    ddp_cuda_fault_t *fault; /* owned, page-locked: what a kernel found wrong */
-    int               multiprocessors;
-    int               low, high; /* priorities of streams: high is a smaller number */
-    ddp_cuda_part_t   parts[DDP_CUDA_PARTS];
+    cudaStream_t       setup; /* owned; zeroing of new memory */
+    ddp_cuda_fault_t  *fault; /* owned, page-locked: what a kernel found wrong */
+    int                multiprocessors;
+    int                low, high; /* priorities of streams: high is a smaller number */
+    ddp_cuda_part_t    parts[DDP_CUDA_PARTS];
+    ddp_cuda_rounded_t rounded;
 } ddp_cuda_device_t;
 
 /** Of a dry device only the parts. */

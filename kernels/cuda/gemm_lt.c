@@ -1,6 +1,7 @@
 #include "kernels/cuda/gemm_lt.h"
 
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/rounded.h"
 #include "kernels/cuda/scratch.h"
 
 #define ALIGNMENT 256 /* of what is in the scratch */
@@ -11,6 +12,7 @@
 typedef struct operand {
     const float *x;
     size_t       rows, columns, ld;
+    bool         is_converted;
     size_t       offset; /* in the scratch, if it is converted */
     const void  *data;
     size_t       pitch; /* elements from row to row of `data` */
@@ -56,19 +58,30 @@ static cublasComputeType_t compute_of(ddp_precision_t precision)
     return precision == DDP_PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-/* Where the operand will be: in its own memory, or in the scratch, whose address is not known yet. */
-static void place(operand_t *operand, bool converted, size_t *bytes)
+/* Where the operand will be: in its own memory, where it lies rounded, or in the scratch, whose address is
+ * not known yet. */
+static void place(const ddp_stream_t *stream, const ddp_gemm_args_t *args, operand_t *operand, size_t *bytes)
 {
+    const uint16_t *rounded = NULL;
+
     operand->data  = operand->x;
     operand->pitch = operand->ld;
-    if (converted) {
-        operand->pitch  = up(operand->columns, PACK);
-        operand->offset = *bytes;
-        *bytes += up(operand->rows * operand->pitch * sizeof(uint16_t), ALIGNMENT);
+    if (!is_converted(args)) {
+        return;
     }
+    operand->pitch = up(operand->columns, PACK);
+    rounded = ddp_cuda_rounded_find(stream, args->precision, operand->x, operand->rows, operand->columns,
+                                    operand->ld);
+    if (rounded != NULL) {
+        operand->data = rounded;
+        return;
+    }
+    operand->is_converted = true;
+    operand->offset       = *bytes;
+    *bytes += up(operand->rows * operand->pitch * sizeof(uint16_t), ALIGNMENT);
 }
 
-static void place_operands(const ddp_gemm_args_t *args, call_t *call)
+static void place_operands(const ddp_stream_t *stream, const ddp_gemm_args_t *args, call_t *call)
 {
     const bool ta = args->transpose_a;
     const bool tb = args->transpose_b;
@@ -78,8 +91,8 @@ static void place_operands(const ddp_gemm_args_t *args, call_t *call)
     call->b = (operand_t){
         .x = args->b, .rows = tb ? args->n : args->k, .columns = tb ? args->k : args->n, .ld = args->ldb};
     call->scratch_bytes = 0;
-    place(&call->a, is_converted(args), &call->scratch_bytes);
-    place(&call->b, is_converted(args), &call->scratch_bytes);
+    place(stream, args, &call->a, &call->scratch_bytes);
+    place(stream, args, &call->b, &call->scratch_bytes);
 }
 
 /* Whether an epilogue of the library is the rest of the operation; if so, it goes to the call. */
@@ -182,6 +195,9 @@ static ddp_status_t convert(ddp_stream_t *stream, ddp_precision_t precision, uns
                                        .y         = (uint16_t *)(void *)(scratch + operand->offset),
                                        .pitch     = operand->pitch};
 
+    if (!operand->is_converted) {
+        return DDP_OK;
+    }
     operand->data = cast.y;
     return ddp_cuda_cast(stream, &cast);
 }
@@ -195,10 +211,8 @@ static ddp_status_t multiply(const ddp_cuda_plans_t *plans, const ddp_cuda_plan_
 
     DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_PRODUCT, call->scratch_bytes + plan->workspace_bytes,
                              &scratch));
-    if (is_converted(args)) {
-        DDP_TRY(convert(stream, args->precision, scratch, &call->a));
-        DDP_TRY(convert(stream, args->precision, scratch, &call->b));
-    }
+    DDP_TRY(convert(stream, args->precision, scratch, &call->a));
+    DDP_TRY(convert(stream, args->precision, scratch, &call->b));
     if (plan->workspace_bytes > 0) {
         workspace = (unsigned char *)scratch + call->scratch_bytes;
     }
@@ -225,7 +239,7 @@ ddp_status_t ddp_cuda_gemm_lt(ddp_cuda_plans_t *plans, ddp_stream_t *stream, con
     const bool             has_rest =
         args->bias != NULL || args->add != NULL || args->act != DDP_ACT_NONE || args->pre_activation != NULL;
 
-    place_operands(args, &call);
+    place_operands(stream, args, &call);
     DDP_TRY(choose(plans, args, &call, &is_fused, &plan));
     *is_done_p = plan != NULL;
     if (plan == NULL) {

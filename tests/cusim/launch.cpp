@@ -1,5 +1,6 @@
 /* Kernels: what LAUNCH asks for is checked here as far as a GPU or nvcc would. */
 #include "tests/cusim/block.h"
+#include "tests/cusim/counts.h"
 #include "tests/cusim/runtime.h"
 #include <memory>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ enum { DEFAULT_SHARED = 49152, ALIGN_BYTES = 16, MAX_GRID_YZ = 65535, MAX_BLOCK_
 /* Under the lock. */
 static std::unordered_map<const void *, cusim_kernel_t> *kernels;
 static std::unordered_map<const void *, size_t>         *shared_limits;
+static std::unordered_map<const void *, size_t>         *launches;
 
 extern "C" void cusim_register(const cusim_kernel_t *kernel)
 {
@@ -19,6 +21,27 @@ extern "C" void cusim_register(const cusim_kernel_t *kernel)
 
     kernels = kernels != NULL ? kernels : new std::unordered_map<const void *, cusim_kernel_t>;
     kernels->emplace(kernel->function, *kernel);
+}
+
+static void count_launch(const void *function)
+{
+    cusim_lock held;
+
+    launches = launches != NULL ? launches : new std::unordered_map<const void *, size_t>;
+    (*launches)[function]++;
+}
+
+size_t cusim_launches(const char *part)
+{
+    cusim_lock held;
+    size_t     sum = 0;
+
+    if (launches != NULL) {
+        for (const auto &counted : *launches) {
+            sum += strstr(kernels->at(counted.first).name, part) != NULL ? counted.second : 0;
+        }
+    }
+    return sum;
 }
 
 /* The kernel and the dynamic shared memory that it may have; NULL for what LAUNCH has never named. */
@@ -167,6 +190,7 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
     if (error != cudaSuccess) {
         return cusim_note(error);
     }
+    count_launch(function);
     copy_arguments(&launch, arguments);
     cusim_enqueue(stream, kernel->name, [launch = std::move(launch)] { return run(launch); });
     return cudaSuccess;
