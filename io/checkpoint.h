@@ -128,6 +128,12 @@ typedef void ddp_checkpoint_skipped_fn_t(void *ctx, const char *path, const char
 DDP_API ddp_status_t ddp_checkpoint_open_newest(const char *folder, ddp_checkpoint_skipped_fn_t *skipped,
                                                 void *ctx, ddp_checkpoint_t **checkpoint_p) DDP_NODISCARD;
 
+/** The HDF5 that is loaded, and the headers that this was compiled with: "1.10.8, headers 1.10.8". Thread:
+ * any.
+ * @return `text` */
+#define DDP_CHECKPOINT_LIBRARY_SIZE 48
+DDP_API const char *ddp_checkpoint_library(char text[DDP_CHECKPOINT_LIBRARY_SIZE]);
+
 #ifdef __cplusplus
 }
 #endif

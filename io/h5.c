@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "io/checkpoint.h"
 
 void ddp_h5_quiet(void)
 {
@@ -75,4 +76,16 @@ out:
         (void)H5Pclose(access);
     }
     return status;
+}
+
+const char *ddp_checkpoint_library(char text[DDP_CHECKPOINT_LIBRARY_SIZE])
+{
+    unsigned major = 0;
+    unsigned minor = 0;
+    unsigned patch = 0;
+
+    (void)H5get_libversion(&major, &minor, &patch); /* cannot fail in a way that matters */
+    (void)snprintf(text, DDP_CHECKPOINT_LIBRARY_SIZE, "%u.%u.%u, headers %d.%d.%d", major % 1000,
+                   minor % 1000, patch % 1000, H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+    return text;
 }

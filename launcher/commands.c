@@ -5,6 +5,7 @@
 #include "launcher/bench.h"
 #include "launcher/compare.h"
 #include "launcher/convert_command.h"
+#include "launcher/doctor.h"
 #include "launcher/eval_command.h"
 #include "launcher/generate_command.h"
 #include "launcher/inspect.h"
@@ -12,6 +13,7 @@
 
 const ddp_command_t ddp_commands[] = {
     {"train", "train a model (the default)", NULL},
+    {"doctor", "are these machines fit for training? The first thing to run on new ones", ddp_doctor_command},
     {"eval", "loss and accuracy of a checkpoint", ddp_eval_command},
     {"generate", "text from a trained gpt2", ddp_generate_command},
     {"bench", "measure collectives, operations, and training steps by phase", ddp_bench_command},

@@ -3,25 +3,40 @@
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
 #include <pthread.h>
+#include <string.h>
 
-int ddp_cores_available(void)
+int ddp_cores_read(uint64_t mask[DDP_CORES_WORDS])
 {
     hwloc_topology_t topology;
     hwloc_bitmap_t   allowed = hwloc_bitmap_alloc();
     int              cores   = 0;
 
+    memset(mask, 0, DDP_CORES_WORDS * sizeof(*mask));
     if (allowed != NULL && hwloc_topology_init(&topology) == 0) {
         if (hwloc_topology_load(topology) == 0 &&
             hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS) == 0) {
             hwloc_obj_t core = NULL;
 
             while ((core = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_CORE, core)) != NULL) {
-                cores += hwloc_bitmap_intersects(core->cpuset, allowed) ? 1 : 0;
+                if (hwloc_bitmap_intersects(core->cpuset, allowed)) {
+                    const unsigned bit = core->logical_index % (DDP_CORES_WORDS * 64);
+
+                    mask[bit / 64] |= UINT64_C(1) << bit % 64;
+                    cores++;
+                }
             }
         }
         hwloc_topology_destroy(topology);
     }
     hwloc_bitmap_free(allowed);
+    return cores;
+}
+
+int ddp_cores_available(void)
+{
+    uint64_t  mask[DDP_CORES_WORDS];
+    const int cores = ddp_cores_read(mask);
+
     return cores > 0 ? cores : 1;
 }
 
@@ -39,22 +54,38 @@ static bool load_topology(hwloc_topology_t *topology_p)
     return false;
 }
 
+static int numa_near(hwloc_topology_t topology, hwloc_obj_t device)
+{
+    hwloc_obj_t near = device != NULL ? hwloc_get_non_io_ancestor_obj(topology, device) : NULL;
+
+    return near != NULL && near->nodeset != NULL ? hwloc_bitmap_first(near->nodeset) : -1;
+}
+
 int ddp_cores_numa_of(const char *bus)
 {
     hwloc_topology_t topology;
+    int              numa = -1;
+
+    if (load_topology(&topology)) {
+        numa = numa_near(topology, hwloc_get_pcidev_by_busidstring(topology, bus));
+        hwloc_topology_destroy(topology);
+    }
+    return numa;
+}
+
+int ddp_cores_numa_of_network(const char *name)
+{
+    hwloc_topology_t topology;
     hwloc_obj_t      device = NULL;
-    hwloc_obj_t      near   = NULL;
     int              numa   = -1;
 
-    if (!load_topology(&topology)) {
-        return -1;
+    if (load_topology(&topology)) {
+        do {
+            device = hwloc_get_next_osdev(topology, device);
+        } while (device != NULL && strcmp(device->name, name) != 0);
+        numa = numa_near(topology, device);
+        hwloc_topology_destroy(topology);
     }
-    device = hwloc_get_pcidev_by_busidstring(topology, bus);
-    near   = device != NULL ? hwloc_get_non_io_ancestor_obj(topology, device) : NULL;
-    if (near != NULL && near->nodeset != NULL) {
-        numa = hwloc_bitmap_first(near->nodeset);
-    }
-    hwloc_topology_destroy(topology);
     return numa;
 }
 

@@ -1,9 +1,10 @@
-/** @file The cores of this machine: how many there are, and which are near a GPU. */
+/** @file The cores of this machine: how many there are, and which are near a GPU or a network. */
 #ifndef DDP_CORES_H_
 #define DDP_CORES_H_
 
 #include <sched.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /**
  * Physical cores that this process may run on: two hardware threads of one core share its arithmetic units,
@@ -11,9 +12,15 @@
  */
 int ddp_cores_available(void);
 
+/** Which they are: a bit for each, numbered as hwloc does. Local. @return how many; 0: not known */
+#define DDP_CORES_WORDS 16
+int ddp_cores_read(uint64_t mask[DDP_CORES_WORDS]);
+
 /** Node of memory nearest to the PCI device `bus` ("0000:1b:00.0"). Local. @return its number; -1: not known
  */
 int ddp_cores_numa_of(const char *bus);
+/** The same of an interface or InfiniBand device ("eth0", "mlx5_0"). */
+int ddp_cores_numa_of_network(const char *name);
 
 /**
  * Let this thread, and those that it starts, run near memory node `numa` only, or again wherever it might

@@ -19,7 +19,7 @@ ddp_status_t ddp_run_shared(const ddp_run_t *run, const char *label, size_t byte
     return ddp_comm_agree(run->comm, status);
 }
 
-static ddp_status_t create_comm(ddp_run_t *run)
+ddp_status_t ddp_run_connect(ddp_run_t *run)
 {
     ddp_status_t      status = DDP_OK;
     ddp_comm_params_t params = DDP_COMM_PARAMS_INIT;
@@ -205,13 +205,31 @@ out:
 /* What else there is works with ranks. */
 static void choose_mode(ddp_run_t *run)
 {
-    if (run->config.train.mode == DDP_MODE_DP && strcmp(run->options->command, "train") != 0) {
+    const char *command = run->options->command;
+
+    if (run->config.train.mode == DDP_MODE_DP && strcmp(command, "train") != 0 &&
+        strcmp(command, "doctor") != 0) {
         run->config.train.mode = DDP_MODE_DDP;
         if (ddp_comm_rank(run->comm) == 0) {
-            ddp_log(DDP_LOG_INFO, "train.mode dp is for ddptrain train: %s works with ranks",
-                    run->options->command);
+            ddp_log(DDP_LOG_INFO, "train.mode dp is for ddptrain train: %s works with ranks", command);
         }
     }
+}
+
+ddp_status_t ddp_run_settle(ddp_run_t *run, ddp_status_t early)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_TRY(ddp_comm_agree(
+        run->comm, early != DDP_OK ? early : ddp_launch_check(&run->launch, ddp_comm_size(run->comm))));
+    choose_mode(run);
+    DDP_TRY(ddp_gpus_choose(run));
+    run->is_data_chosen = run->config.data.kind == DDP_CONFIG_DATA_AUTO;
+    DDP_TRY(ddp_comm_agree(run->comm,
+                           ddp_config_resolve(&run->config, ddp_dataset_fashion_mnist_exists(NULL) != 0)));
+    DDP_TRY(check_config(run));
+out:
+    return status;
 }
 
 ddp_status_t ddp_run_join(ddp_run_t *run, ddp_status_t early)
@@ -220,16 +238,8 @@ ddp_status_t ddp_run_join(ddp_run_t *run, ddp_status_t early)
     char         early_line[DDP_ERROR_LINE_SIZE];
 
     memcpy(early_line, ddp_error_line(), sizeof(early_line));
-    DDP_TRY(create_comm(run));
-    early = early != DDP_OK ? ddp_fail(early, "%s", early_line)
-                            : ddp_launch_check(&run->launch, ddp_comm_size(run->comm));
-    DDP_TRY(ddp_comm_agree(run->comm, early));
-    choose_mode(run);
-    DDP_TRY(ddp_gpus_choose(run));
-    run->is_data_chosen = run->config.data.kind == DDP_CONFIG_DATA_AUTO;
-    DDP_TRY(ddp_comm_agree(run->comm,
-                           ddp_config_resolve(&run->config, ddp_dataset_fashion_mnist_exists(NULL) != 0)));
-    DDP_TRY(check_config(run));
+    DDP_TRY(ddp_run_connect(run));
+    DDP_TRY(ddp_run_settle(run, early != DDP_OK ? ddp_fail(early, "%s", early_line) : DDP_OK));
 out:
     return status;
 }

@@ -129,6 +129,10 @@ typedef struct ddp_run {
  * @param [in] early  status of what this rank did before MPI was up (options, configuration), agreed first
  */
 ddp_status_t ddp_run_join(ddp_run_t *run, ddp_status_t early) DDP_NODISCARD;
+/** Its two halves: the communicator; and the agreement, on that the ranks were started as one job too. For
+ * who has something to ask in between. Collective. */
+ddp_status_t ddp_run_connect(ddp_run_t *run) DDP_NODISCARD;
+ddp_status_t ddp_run_settle(ddp_run_t *run, ddp_status_t early) DDP_NODISCARD;
 /** Choose the instruction set, open the data, describe the model, plan memory. After ddp_run_join().
  * Collective.
  */
