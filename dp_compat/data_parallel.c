@@ -208,6 +208,8 @@ static ddp_status_t make_places(ddp_dp_t *dp)
     const ddp_tensor_desc_t *descs  = ddp_params_descs(dp->params.params);
     ddp_status_t             status = DDP_OK;
     size_t                   most   = 0;
+    const ddp_allocator_t   *host   = ddp_device_host_allocator(dp->replica[0].device);
+    void                    *memory = NULL;
 
     for (size_t i = 0; i < dp->n_tensors; i++) {
         most = descs[i].count > most ? descs[i].count : most;
@@ -216,6 +218,11 @@ static ddp_status_t make_places(ddp_dp_t *dp)
                                dp->params.reducer.micro_batches * sizeof(*dp->stats)));
     if (dp->n > 1) {
         DDP_TRY(ddp_dp_buffer_need(&dp->replica[0], &dp->staging, "gradients", most * sizeof(float)));
+    }
+    if (dp->has_averages) {
+        DDP_TRY(
+            host->acquire(host->ctx, "running averages", 2 * ddp_block_round(most) * sizeof(float), &memory));
+        dp->h_average = memory;
     }
 out:
     return status;
@@ -387,6 +394,9 @@ void ddp_dp_destroy(ddp_dp_t **dp_p)
         ddp_dp_buffer_free(&dp->replica[0], &dp->averages);
         ddp_dp_buffer_free(&dp->replica[0], &dp->leaf_stats);
         ddp_dp_buffer_free(&dp->replica[0], &dp->staging);
+        if (dp->h_average != NULL) {
+            ddp_device_host_allocator(first)->release(ddp_device_host_allocator(first)->ctx, dp->h_average);
+        }
     }
     if (dp->is_charged) {
         ddp_device_discharge(first, dp->charged.parameter_bytes + dp->charged.moment_bytes +

@@ -118,6 +118,7 @@ typedef struct ddp_dp_params {
     /* What each replica's tape, and each loss's where outputs are gathered, takes at create (of tapes on a
        dry device, say); 0: as it comes */
     ddp_tape_memory_t    tape, loss_tape;
+    ddp_scratch_t        scratch;    /* what each device's stream reserves at create */
     int                  timeout_ms; /* a device that makes no progress for so long has failed */
     ddp_reducer_params_t reducer; /* of device 0: compute (its stream), micro_batches, optimizer ...; comm of
                                      one rank, or NULL: one is made; tensors are taken from `params` */

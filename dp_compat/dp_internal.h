@@ -123,6 +123,7 @@ struct ddp_dp {
     float            **average;       /* owned, [n_tensors]: sum of device 0's statistics; NULL: is none */
     size_t            *average_parts; /* owned, [n_tensors]: statistics in that sum */
     ddp_dp_buffer_t    averages;      /* what `average` points into */
+    float             *h_average;     /* owned, page-locked: a GPU's average and its sum, on their way */
     ddp_dp_buffer_t    leaf_stats;    /* is_cuda: `stats` as device 0 reads them */
     ddp_dp_buffer_t    staging;       /* is_cuda: a gradient of another device that is to be added */
 

@@ -98,6 +98,7 @@ ddp_status_t ddp_dp_open(ddp_replica_t *replica)
     replica->used = calloc(replica->dp->n_tensors, 1);
     DDP_REQUIRE(replica->used != NULL, DDP_ERR_NO_MEMORY, "no memory for a replica");
     DDP_TRY(make_tape(replica, &replica->dp->params.tape, &replica->tape));
+    DDP_TRY(ddp_stream_reserve(replica->stream, &replica->dp->params.scratch));
 out:
     return status;
 }

@@ -131,10 +131,10 @@ static ddp_status_t average_there(ddp_dp_t *dp, size_t i, bool *is_finite_p)
     const size_t         count  = ddp_params_descs(first->params)[i].count;
     const size_t         room   = ddp_block_round(count);
     float               *value  = ddp_params_value(first->params, i);
-    float               *host   = calloc(2 * room, sizeof(*host));
+    float               *host   = dp->h_average;
     ddp_status_t         status = DDP_OK;
 
-    DDP_REQUIRE(host != NULL, DDP_ERR_NO_MEMORY, "no memory for a running average");
+    memset(host, 0, 2 * room * sizeof(*host)); /* whole blocks are averaged */
     DDP_TRY(ddp_stream_read(first->stream, host, value, count * sizeof(*host)));
     DDP_TRY(ddp_stream_read(first->stream, host + room, dp->average[i], count * sizeof(*host)));
     *is_finite_p = is_finite(host + room, count);
@@ -144,7 +144,6 @@ static ddp_status_t average_there(ddp_dp_t *dp, size_t i, bool *is_finite_p)
         DDP_TRY(ddp_stream_synchronize(first->stream, -1));
     }
 out:
-    free(host);
     return status;
 }
 

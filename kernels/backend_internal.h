@@ -42,6 +42,14 @@
     X(global_avg_pool, ddp_global_avg_pool_args_t)                                                           \
     X(global_avg_pool_backward, ddp_global_avg_pool_backward_args_t)
 
+/** Numbers of the operations: DDP_OP_ID_gemm ... */
+typedef enum ddp_op_id {
+#define DDP_OP_NUMBER(op, args_t) DDP_OP_ID_##op,
+    DDP_OP_LIST(DDP_OP_NUMBER)
+#undef DDP_OP_NUMBER
+        DDP_OP_IDS
+} ddp_op_id_t;
+
 /** Arguments are copied before a function returns; they were checked. */
 typedef struct ddp_op_table {
 #define DDP_OP_MEMBER(op, args_t) ddp_status_t (*op)(ddp_stream_t * stream, const args_t *args);
@@ -52,8 +60,9 @@ typedef struct ddp_op_table {
     ddp_status_t (*scale)(ddp_stream_t *stream, float alpha, float *y, size_t count);
     ddp_status_t (*sumsq)(ddp_stream_t *stream, const float *x, size_t count, double *sum_p);
     size_t (*conv2d_scratch_bytes)(const ddp_device_t *device, const ddp_conv2d_shape_t *shape);
-    /** What attention takes of the stream's scratch, forward or backward; NULL: none. */
-    size_t (*attention_scratch_bytes)(const ddp_device_t *device, const ddp_attention_args_t *args);
+    /** What operation `id` takes of its stream's scratch; `args` as the operation's. NULL: nothing that is
+     * reserved. */
+    ddp_scratch_t (*op_scratch)(const ddp_device_t *device, ddp_op_id_t id, const void *args);
     size_t (*kernel_scratch_bytes)(const ddp_device_t *device, size_t vocab);
 } ddp_op_table_t;
 
@@ -90,6 +99,8 @@ typedef struct ddp_backend {
     void (*rounded_drop)(ddp_device_t *device);
 
     ddp_status_t (*stream_open)(ddp_stream_t *stream, bool is_urgent);
+    /** See ddp_stream_reserve(). NULL: nothing to do. */
+    ddp_status_t (*stream_reserve)(ddp_stream_t *stream, const ddp_scratch_t *scratch);
     void (*stream_close)(ddp_stream_t *stream);
     ddp_status_t (*submit)(ddp_stream_t *stream, const char *name, ddp_work_fn_t *fn, const void *args,
                            size_t args_bytes);

@@ -182,6 +182,18 @@ void ddp_stream_destroy(ddp_stream_t **stream_p)
     }
 }
 
+ddp_scratch_t ddp_device_dry_scratch(const ddp_device_t *device)
+{
+    return device->dry_scratch;
+}
+
+ddp_status_t ddp_stream_reserve(ddp_stream_t *stream, const ddp_scratch_t *scratch)
+{
+    const ddp_backend_t *backend = stream->device->backend;
+
+    return backend->stream_reserve != NULL ? backend->stream_reserve(stream, scratch) : DDP_OK;
+}
+
 ddp_status_t ddp_stream_status(const ddp_stream_t *stream)
 {
     return stream->status < 0 ? ddp_fail(stream->status, "%s", stream->line) : DDP_OK;

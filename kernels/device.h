@@ -195,6 +195,23 @@ DDP_API ddp_status_t ddp_stream_submit(ddp_stream_t *stream, const char *name, d
  */
 DDP_API ddp_status_t ddp_stream_synchronize(ddp_stream_t *stream, int timeout_ms) DDP_NODISCARD;
 
+/** Memory that operations of a stream take for themselves, bytes: each for the time that it runs, so the most
+ * that one of them needs. */
+typedef struct ddp_scratch {
+    size_t op;      /* by itself */
+    size_t product; /* in its products */
+} ddp_scratch_t;
+/** What the operations submitted to this dry device so far would have taken; of a cpu device zeros: its
+ * kernels share memory, see ddp_kernel_scratch_bytes(). */
+DDP_API ddp_scratch_t ddp_device_dry_scratch(const ddp_device_t *device);
+/**
+ * Have it before the first step, so that no operation takes memory in one. What is not reserved, or too
+ * little, is taken when it is needed, at least twice of what was there, and the old memory stays. With
+ * DDP_CUDA_SCRATCH=fixed in the environment that is an error instead (for tests). Outside of steps; not of a
+ * dry device.
+ */
+DDP_API ddp_status_t ddp_stream_reserve(ddp_stream_t *stream, const ddp_scratch_t *scratch) DDP_NODISCARD;
+
 /** An event: a point in one stream; never recorded = already done. */
 DDP_API ddp_status_t ddp_event_create(ddp_device_t *device, ddp_event_t **event_p) DDP_NODISCARD;
 /** As ddp_event_create(): an event that knows when its point was reached. On cuda recording one costs a

@@ -39,9 +39,6 @@ struct ddp_stream {
     ddp_item_t *head, *tail;
     uint64_t    submitted, finished; /* items, ever */
     bool        busy;                /* its head runs now */
-
-    /* cuda */
-    ddp_device_block_t scratch[2]; /* owned; kernels/cuda/scratch.h */
 };
 
 struct ddp_event {
@@ -74,7 +71,7 @@ struct ddp_device {
     size_t              n_blocks, blocks_room;
     bool                is_kept;     /* blocks may be left at the end, and stay */
     size_t              dry_bytes;   /* addresses handed out, if dry */
-    size_t              dry_scratch; /* the most that an operation would have taken for itself, if dry */
+    ddp_scratch_t       dry_scratch; /* what operations would have taken for themselves, if dry */
 
     ddp_idle_fn_t  *idle;
     void           *idle_ctx;

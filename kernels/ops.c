@@ -180,21 +180,21 @@ ddp_status_t ddp_op_fill(ddp_stream_t *stream, float *y, size_t count, float val
 {
     const ddp_status_t status = check_vector("fill", stream, y, y, count);
 
-    return status != DDP_OK ? status : DDP_CALL_OP(stream, fill, y, count, value);
+    return status != DDP_OK ? status : DDP_CALL_VECTOR(stream, fill, y, count, value);
 }
 
 ddp_status_t ddp_op_axpy(ddp_stream_t *stream, float alpha, const float *x, float *y, size_t count)
 {
     const ddp_status_t status = check_vector("axpy", stream, x, y, count);
 
-    return status != DDP_OK ? status : DDP_CALL_OP(stream, axpy, alpha, x, y, count);
+    return status != DDP_OK ? status : DDP_CALL_VECTOR(stream, axpy, alpha, x, y, count);
 }
 
 ddp_status_t ddp_op_scale(ddp_stream_t *stream, float alpha, float *y, size_t count)
 {
     const ddp_status_t status = check_vector("scale", stream, y, y, count);
 
-    return status != DDP_OK ? status : DDP_CALL_OP(stream, scale, alpha, y, count);
+    return status != DDP_OK ? status : DDP_CALL_VECTOR(stream, scale, alpha, y, count);
 }
 
 ddp_status_t ddp_op_sumsq(ddp_stream_t *stream, const float *x, size_t count, double *sum_p)
@@ -203,7 +203,7 @@ ddp_status_t ddp_op_sumsq(ddp_stream_t *stream, const float *x, size_t count, do
 
     DDP_TRY(check_vector("sumsq", stream, x, x, count));
     DDP_TRY(ddp_check_operand("sumsq", "the sum", sum_p, 1));
-    DDP_TRY(DDP_CALL_OP(stream, sumsq, x, count, sum_p));
+    DDP_TRY(DDP_CALL_VECTOR(stream, sumsq, x, count, sum_p));
 out:
     return status;
 }

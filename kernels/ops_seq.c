@@ -120,23 +120,12 @@ out:
     return status;
 }
 
-/* A dry device does not run it, but learns what it would have taken. */
-static void note_scratch(ddp_device_t *device, const ddp_attention_args_t *args)
-{
-    const ddp_op_table_t *ops = device->backend->ops;
-    const size_t          bytes =
-        device->dry && ops->attention_scratch_bytes != NULL ? ops->attention_scratch_bytes(device, args) : 0;
-
-    device->dry_scratch = bytes > device->dry_scratch ? bytes : device->dry_scratch;
-}
-
 ddp_status_t ddp_op_attention(ddp_stream_t *stream, const ddp_attention_args_t *args)
 {
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(ddp_check_call("attention", stream, args));
     DDP_TRY(check_attention("attention", args));
-    note_scratch(stream->device, args);
     DDP_TRY(DDP_CALL_OP(stream, attention, args));
 out:
     return status;

@@ -165,8 +165,8 @@ DDP_API ddp_status_t ddp_op_head_backward(ddp_stream_t                   *stream
                                           const ddp_head_backward_args_t *args) DDP_NODISCARD;
 
 /**
- * What kernels take for themselves at most, and keep: products, and a head of `vocab` words; 0: none; of a
- * dry device also what attention that it was given would have taken. Small things are not counted.
+ * What kernels take for themselves at most, and keep. On a cpu: products, and a head of `vocab` words; 0:
+ * none. On cuda ddp_device_dry_scratch() of a dry device, in all.
  */
 DDP_API size_t ddp_kernel_scratch_bytes(const ddp_device_t *device, size_t vocab);
 

@@ -78,6 +78,7 @@ ddp_status_t ddp_run_dp_create(ddp_run_t *run)
     params.ctx           = run;
     params.tape          = run->memory.tape;
     params.loss_tape     = run->memory.loss_tape;
+    params.scratch       = run->memory.scratch;
     params.timeout_ms    = (int)(run->config.ddp.timeout_s * 1000);
     params.reducer       = ddp_run_reducer_params(run);
     DDP_TRY(ddp_dp_create(&params, &run->dp));

@@ -81,6 +81,7 @@ static ddp_status_t plan_tape(const ddp_run_t *run, ddp_run_memory_t *memory)
         DDP_TRY(run_dry(run, model, tape, samples));
     }
     memory->tape    = ddp_tape_memory(tape);
+    memory->scratch = ddp_device_dry_scratch(device);
     memory->kernels = ddp_kernel_scratch_bytes(device, run->data.context > 0 ? run->config.model.vocab : 0);
 out:
     if (samples != NULL) {

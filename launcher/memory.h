@@ -23,6 +23,7 @@ typedef struct ddp_run_memory {
     size_t            arenas; /* number of its gradient arenas */
     ddp_tape_memory_t tape;
     size_t            kernels; /* what kernels take for themselves */
+    ddp_scratch_t     scratch; /* of that, what a stream has of its own */
     size_t            loader, evaluation;
     size_t            wire;     /* for what other machines send */
     size_t            snapshot; /* for checkpoints: this rank's part of the state; rank 0's machine only */

@@ -52,6 +52,7 @@ static ddp_status_t create_trainer(ddp_run_t *run)
     run->tape    = ddp_trainer_tape(run->trainer);
     ddp_run_set_tape(run, run->tape);
     DDP_TRY(ddp_comm_agree(run->comm, ddp_tape_reserve(run->tape, &run->memory.tape)));
+    DDP_TRY(ddp_comm_agree(run->comm, ddp_stream_reserve(run->compute, &run->memory.scratch)));
 out:
     return status;
 }

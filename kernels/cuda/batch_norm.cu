@@ -152,17 +152,29 @@ template <int N> static __global__ void apply_kernel(ddp_batch_norm_args_t a, st
     }
 }
 
+/* Packs of both vectors are aligned. */
+static size_t padded_to_packs(size_t c)
+{
+    return (c + 3) / 4 * 4;
+}
+
+size_t ddp_cuda_batch_norm_scratch(const ddp_batch_norm_args_t *args)
+{
+    const size_t parts = args->running_mean == NULL ? ddp_columns_chunks(args->rows) * args->c : 0;
+
+    return 2 * padded_to_packs(args->c) * sizeof(float) + 2 * parts * sizeof(double);
+}
+
 static ddp_status_t take_statistics(ddp_stream_t *stream, const ddp_batch_norm_args_t *args, statistics_t *s)
 {
     const ddp_columns_t c      = ddp_columns_of(args->rows, args->c);
     const size_t        parts  = args->running_mean == NULL ? c.chunks * c.width : 0;
-    const size_t        padded = (c.width + 3) / 4 * 4; /* packs of both vectors are aligned */
+    const size_t        padded = padded_to_packs(c.width);
     cudaStream_t        native = ddp_cuda_stream(stream);
     ddp_status_t        status = DDP_OK;
     void               *memory = NULL;
 
-    DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP,
-                             2 * padded * sizeof(float) + 2 * parts * sizeof(double), &memory));
+    DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, ddp_cuda_batch_norm_scratch(args), &memory));
     s->final_mean = static_cast<float *>(memory);
     s->scale      = s->final_mean + padded;
     s->mean       = reinterpret_cast<double *>(s->scale + padded);

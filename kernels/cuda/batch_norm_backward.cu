@@ -145,10 +145,22 @@ out:
     return status;
 }
 
+/* Packs of all vectors are aligned. */
+static size_t padded_to_packs(size_t c)
+{
+    return (c + 3) / 4 * 4;
+}
+
+size_t ddp_cuda_batch_norm_backward_scratch(const ddp_batch_norm_backward_args_t *args)
+{
+    return (3 * padded_to_packs(args->c) + ddp_columns_chunks(args->rows) * sums_t::sums * args->c) *
+           sizeof(float);
+}
+
 ddp_status_t ddp_cuda_batch_norm_backward(ddp_stream_t *stream, const ddp_batch_norm_backward_args_t *args)
 {
     const ddp_columns_t c      = ddp_columns_of(args->rows, args->c);
-    const size_t        padded = (c.width + 3) / 4 * 4; /* packs of all vectors are aligned */
+    const size_t        padded = padded_to_packs(c.width);
     const sums_t        sums   = {*args, mask_of(args), 0.0F, 0.0F, 0.0F};
     cudaStream_t        native = ddp_cuda_stream(stream);
     ddp_status_t        status = DDP_OK;
@@ -159,8 +171,8 @@ ddp_status_t ddp_cuda_batch_norm_backward(ddp_stream_t *stream, const ddp_batch_
     if (args->rows == 0) {
         return run_empty(stream, args);
     }
-    DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP,
-                             (3 * padded + c.chunks * sums_t::sums * c.width) * sizeof(float), &memory));
+    DDP_TRY(
+        ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, ddp_cuda_batch_norm_backward_scratch(args), &memory));
     s.scale  = static_cast<float *>(memory);
     s.g_mean = s.scale + padded;
     s.slope  = s.g_mean + padded;

@@ -66,12 +66,27 @@ static __global__ void add_parts_kernel(const float *part, size_t parts, sums ou
     }
 }
 
+/* Into how many the rows are cut. */
+static size_t parts_of(const ddp_bias_grad_args_t *args)
+{
+    const size_t across = (args->n + COLUMNS - 1) / COLUMNS;
+    const size_t wanted = across > 0 && across < MANY_BLOCKS ? MANY_BLOCKS / across : 1;
+    const size_t most   = args->m / LEAST_PART > 0 ? args->m / LEAST_PART : 1;
+
+    return wanted < most ? wanted : most;
+}
+
+size_t ddp_cuda_bias_grad_scratch(const ddp_bias_grad_args_t *args)
+{
+    const size_t parts = parts_of(args);
+
+    return parts > 1 ? parts * args->n * sizeof(float) : 0;
+}
+
 ddp_status_t ddp_cuda_bias_grad(ddp_stream_t *stream, const ddp_bias_grad_args_t *args)
 {
     const size_t       across = (args->n + COLUMNS - 1) / COLUMNS;
-    const size_t       wanted = across > 0 && across < MANY_BLOCKS ? MANY_BLOCKS / across : 1;
-    const size_t       most   = args->m / LEAST_PART > 0 ? args->m / LEAST_PART : 1;
-    const size_t       parts  = wanted < most ? wanted : most;
+    const size_t       parts  = parts_of(args);
     const size_t       length = (args->m + parts - 1) / parts;
     const cudaStream_t native = ddp_cuda_stream(stream);
     const sums         whole  = {args->db, NULL, args->n, args->accumulate};
@@ -83,7 +98,7 @@ ddp_status_t ddp_cuda_bias_grad(ddp_stream_t *stream, const ddp_bias_grad_args_t
     }
     if (parts > 1) {
         const ddp_status_t status =
-            ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, parts * args->n * sizeof(float), &memory);
+            ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, ddp_cuda_bias_grad_scratch(args), &memory);
 
         if (status != DDP_OK) {
             return status;

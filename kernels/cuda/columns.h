@@ -22,12 +22,22 @@ typedef struct ddp_columns {
     size_t chunks; /* [chunks][sums][width] partial sums */
 } ddp_columns_t;
 
+#define DDP_COLUMNS_LEAST ((size_t)64)  /* rows of a chunk */
+#define DDP_COLUMNS_MOST  ((size_t)512) /* chunks */
+
+/** Chunks of so many rows at most, and of fewer rows. Host. */
+static inline size_t ddp_columns_chunks(size_t rows)
+{
+    const size_t chunks = (rows + DDP_COLUMNS_LEAST - 1) / DDP_COLUMNS_LEAST;
+
+    return chunks < DDP_COLUMNS_MOST ? chunks : DDP_COLUMNS_MOST;
+}
+
 /** Chunks are many enough to fill a device, and their sums few enough to cost little. Host. */
 static inline ddp_columns_t ddp_columns_of(size_t rows, size_t width)
 {
-    const size_t least = 64;
-    const size_t most  = 512; /* chunks */
-    const size_t step  = (rows + most - 1) / most > least ? (rows + most - 1) / most : least;
+    const size_t even = (rows + DDP_COLUMNS_MOST - 1) / DDP_COLUMNS_MOST;
+    const size_t step = even > DDP_COLUMNS_LEAST ? even : DDP_COLUMNS_LEAST;
 
     return (ddp_columns_t){rows, width, step, (rows + step - 1) / step};
 }

@@ -30,17 +30,30 @@ ddp_status_t ddp_cuda_conv2d(ddp_stream_t *stream, const ddp_conv2d_args_t *args
     return status == DDP_ERR_UNSUPPORTED ? ddp_cuda_conv2d_plain(stream, args) : status;
 }
 
+static ddp_bias_grad_args_t bias_of(const ddp_conv2d_backward_args_t *args)
+{
+    const ddp_conv2d_shape_t *s = &args->shape;
+
+    return (ddp_bias_grad_args_t){.dy         = args->dy,
+                                  .m          = s->n * s->out_h * s->out_w,
+                                  .n          = s->out_c,
+                                  .db         = args->db,
+                                  .accumulate = args->accumulate_dw};
+}
+
+size_t ddp_cuda_conv2d_backward_scratch(const ddp_conv2d_backward_args_t *args)
+{
+    const ddp_bias_grad_args_t bias = bias_of(args);
+
+    return args->db != NULL ? ddp_cuda_bias_grad_scratch(&bias) : 0;
+}
+
 ddp_status_t ddp_cuda_conv2d_backward(ddp_stream_t *stream, const ddp_conv2d_backward_args_t *args)
 {
     ddp_status_t               status = DDP_OK;
-    const ddp_conv2d_shape_t  *s      = &args->shape;
-    const ddp_bias_grad_args_t bias   = {.dy         = args->dy,
-                                         .m          = s->n * s->out_h * s->out_w,
-                                         .n          = s->out_c,
-                                         .db         = args->db,
-                                         .accumulate = args->accumulate_dw};
+    const ddp_bias_grad_args_t bias   = bias_of(args);
 
-    status = s->n > 0 ? ddp_cudnn_conv2d_backward(stream, args) : DDP_ERR_UNSUPPORTED;
+    status = args->shape.n > 0 ? ddp_cudnn_conv2d_backward(stream, args) : DDP_ERR_UNSUPPORTED;
     if (status == DDP_ERR_UNSUPPORTED) {
         status = ddp_cuda_conv2d_backward_plain(stream, args);
     }

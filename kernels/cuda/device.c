@@ -25,7 +25,7 @@ int ddp_cuda_ordinal(const ddp_device_t *device)
 
 cudaStream_t ddp_cuda_stream(const ddp_stream_t *stream)
 {
-    return stream->native;
+    return stream->native != NULL ? ddp_cuda_lane_of(stream)->stream : NULL;
 }
 
 ddp_cuda_fault_t *ddp_cuda_fault(const ddp_stream_t *stream)
@@ -208,6 +208,7 @@ ddp_status_t ddp_cuda_backend(const ddp_backend_t **backend_p)
         .rounded_take       = ddp_cuda_rounded_take,
         .rounded_drop       = ddp_cuda_rounded_drop,
         .stream_open        = ddp_cuda_stream_open,
+        .stream_reserve     = ddp_cuda_stream_reserve,
         .stream_close       = ddp_cuda_stream_close,
         .submit             = ddp_cuda_submit,
         .stream_synchronize = ddp_cuda_stream_synchronize,

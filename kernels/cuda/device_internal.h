@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/rounded.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/device_internal.h"
 
 #ifdef __cplusplus
@@ -37,6 +38,28 @@ typedef struct ddp_cuda_device {
     ddp_cuda_part_t    parts[DDP_CUDA_PARTS];
     ddp_cuda_rounded_t rounded;
 } ddp_cuda_device_t;
+
+/** How often scratch may grow: it doubles at least. */
+#define DDP_CUDA_SCRATCH_BLOCKS 48
+
+/** Scratch for one use: the last block is the one in use, the others were too small. They stay: what was
+ * submitted may still use them, and cudaFree would wait for it without a deadline. */
+typedef struct ddp_cuda_room {
+    ddp_device_block_t block[DDP_CUDA_SCRATCH_BLOCKS]; /* owned */
+    size_t             n;
+} ddp_cuda_room_t;
+
+/** What a stream of the device has; none if the device is dry. */
+typedef struct ddp_cuda_lane {
+    cudaStream_t    stream; /* owned */
+    ddp_cuda_room_t room[DDP_CUDA_SCRATCH_USES];
+    bool            is_reserved; /* ddp_stream_reserve() was called */
+} ddp_cuda_lane_t;
+
+static inline ddp_cuda_lane_t *ddp_cuda_lane_of(const ddp_stream_t *stream)
+{
+    return stream->native;
+}
 
 /** Of a dry device only the parts. */
 static inline ddp_cuda_device_t *ddp_cuda_of(const ddp_device_t *device)
@@ -69,7 +92,8 @@ ddp_status_t    ddp_cuda_pin(ddp_device_t *device, void *memory, size_t bytes) D
 void            ddp_cuda_unpin(ddp_device_t *device, void *memory);
 
 /* scratch.c */
-void ddp_cuda_scratch_free(ddp_stream_t *stream);
+ddp_status_t ddp_cuda_stream_reserve(ddp_stream_t *stream, const ddp_scratch_t *scratch) DDP_NODISCARD;
+void         ddp_cuda_scratch_free(ddp_stream_t *stream);
 
 /* stream.c */
 ddp_status_t ddp_cuda_stream_open(ddp_stream_t *stream, bool is_urgent);

@@ -218,6 +218,16 @@ static __global__ void positions_kernel(ddp_embedding_backward_args_t a)
     }
 }
 
+static size_t places_bytes(size_t vocab, size_t n)
+{
+    return (2 * vocab + 1 + 3 * n) * sizeof(uint32_t);
+}
+
+size_t ddp_cuda_embedding_backward_scratch(const ddp_embedding_backward_args_t *args)
+{
+    return places_bytes(args->vocab, args->sequences * args->length);
+}
+
 /* Fill `p`. @return DDP_ERR_INVALID_ARG: too many tokens for 32-bit places */
 static ddp_status_t find_places(ddp_stream_t *stream, places_t *p)
 {
@@ -227,8 +237,7 @@ static ddp_status_t find_places(ddp_stream_t *stream, places_t *p)
 
     DDP_REQUIRE(p->n < UINT32_MAX, DDP_ERR_INVALID_ARG, "embedding backward: %zu tokens at once are too many",
                 p->n);
-    DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, (2 * p->vocab + 1 + 3 * p->n) * sizeof(uint32_t),
-                             &memory));
+    DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, places_bytes(p->vocab, p->n), &memory));
     p->count = static_cast<uint32_t *>(memory);
     p->start = p->count + p->vocab;
     p->slot  = p->start + p->vocab + 1;

@@ -181,6 +181,11 @@ ddp_status_t ddp_cuda_sum_losses(ddp_stream_t *stream, const ddp_cuda_row_loss_t
     return ddp_cuda_launched(stream, "sum of losses");
 }
 
+size_t ddp_cuda_cross_entropy_scratch(const ddp_cross_entropy_args_t *args)
+{
+    return args->rows * sizeof(ddp_cuda_row_loss_t);
+}
+
 ddp_status_t ddp_cuda_cross_entropy(ddp_stream_t *stream, const ddp_cross_entropy_args_t *args)
 {
     const ddp_cuda_check_args_t check   = {args->labels, args->rows, args->classes, DDP_CUDA_WRONG_LABEL,
@@ -192,7 +197,7 @@ ddp_status_t ddp_cuda_cross_entropy(ddp_stream_t *stream, const ddp_cross_entrop
     void                       *memory  = NULL;
 
     DDP_TRY(ddp_cuda_check_indices(stream, &check));
-    DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, args->rows * sizeof(ddp_cuda_row_loss_t), &memory));
+    DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, ddp_cuda_cross_entropy_scratch(args), &memory));
     entropy.row = static_cast<ddp_cuda_row_loss_t *>(memory);
     DDP_TRY(ddp_cuda_entropy(stream, &entropy));
     DDP_TRY(ddp_cuda_sum_losses(stream, entropy.row, args->rows, args->stats));

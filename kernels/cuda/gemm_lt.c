@@ -1,6 +1,7 @@
 #include "kernels/cuda/gemm_lt.h"
 
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/cuda/rounded.h"
 #include "kernels/cuda/scratch.h"
 
@@ -59,7 +60,7 @@ static cublasComputeType_t compute_of(ddp_precision_t precision)
 }
 
 /* Where the operand will be: in its own memory, where it lies rounded, or in the scratch, whose address is
- * not known yet. */
+ * not known yet. `stream` NULL: nothing lies rounded. */
 static void place(const ddp_stream_t *stream, const ddp_gemm_args_t *args, operand_t *operand, size_t *bytes)
 {
     const uint16_t *rounded = NULL;
@@ -70,8 +71,10 @@ static void place(const ddp_stream_t *stream, const ddp_gemm_args_t *args, opera
         return;
     }
     operand->pitch = up(operand->columns, PACK);
-    rounded = ddp_cuda_rounded_find(stream, args->precision, operand->x, operand->rows, operand->columns,
-                                    operand->ld);
+    if (stream != NULL) {
+        rounded = ddp_cuda_rounded_find(stream, args->precision, operand->x, operand->rows, operand->columns,
+                                        operand->ld);
+    }
     if (rounded != NULL) {
         operand->data = rounded;
         return;
@@ -93,6 +96,14 @@ static void place_operands(const ddp_stream_t *stream, const ddp_gemm_args_t *ar
     call->scratch_bytes = 0;
     place(stream, args, &call->a, &call->scratch_bytes);
     place(stream, args, &call->b, &call->scratch_bytes);
+}
+
+size_t ddp_cuda_gemm_scratch(const ddp_gemm_args_t *args)
+{
+    call_t call = {.scratch_bytes = 0};
+
+    place_operands(NULL, args, &call);
+    return call.scratch_bytes + DDP_CUDA_GEMM_WORKSPACE;
 }
 
 /* Whether an epilogue of the library is the rest of the operation; if so, it goes to the call. */

@@ -1,15 +1,16 @@
 /*
- * A head: logits = x w^T of a vocabulary. The rows are cut into even parts of at most DDP_CUDA_HEAD_ROWS, and
+ * A head: logits = x w^T of a vocabulary. The rows are cut into even parts of at most HEAD_ROWS, and
  * every product is one of a part and all words: with the loss in the same pass logits of one part exist at a
  * time, with the loss elsewhere all of them do.
  */
-#include "kernels/cuda/head.h"
-
 #include "base/error.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/entropy.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/scratch.h"
+
+/* Rows whose logits exist at a time: products of so many rows and a vocabulary fill a device. */
+#define HEAD_ROWS ((size_t)1024)
 
 /* Some rows of the batch. */
 typedef struct part {
@@ -19,7 +20,7 @@ typedef struct part {
 
 static size_t parts_of(const ddp_head_args_t *head)
 {
-    return (head->rows + DDP_CUDA_HEAD_ROWS - 1) / DDP_CUDA_HEAD_ROWS;
+    return (head->rows + HEAD_ROWS - 1) / HEAD_ROWS;
 }
 
 static part_t part_at(const ddp_head_args_t *head, size_t i)
@@ -30,55 +31,88 @@ static part_t part_at(const ddp_head_args_t *head, size_t i)
     return (part_t){head, first, head->rows * (i + 1) / parts - first};
 }
 
+/* Rows of the largest part, whatever the number of rows below these. */
+static size_t most_rows(const ddp_head_args_t *head)
+{
+    return head->rows < HEAD_ROWS ? head->rows : HEAD_ROWS;
+}
+
 /* Logits of a part, rows `pitch` floats apart. */
-static ddp_status_t make_logits(ddp_stream_t *stream, const part_t *part, float *logits, size_t pitch)
+static ddp_gemm_args_t logits_product(const part_t *part, float *logits, size_t pitch)
 {
     const ddp_head_args_t *head = part->head;
-    const ddp_gemm_args_t  gemm = {.transpose_b = true,
-                                   .m           = part->rows,
-                                   .n           = head->vocab,
-                                   .k           = head->width,
-                                   .alpha       = 1.0F,
-                                   .a           = head->x + part->first * head->width,
-                                   .lda         = head->width,
-                                   .b           = head->w,
-                                   .ldb         = head->width,
-                                   .c           = logits,
-                                   .ldc         = pitch,
-                                   .precision   = head->precision};
+
+    return (ddp_gemm_args_t){.transpose_b = true,
+                             .m           = part->rows,
+                             .n           = head->vocab,
+                             .k           = head->width,
+                             .alpha       = 1.0F,
+                             .a           = head->x + part->first * head->width,
+                             .lda         = head->width,
+                             .b           = head->w,
+                             .ldb         = head->width,
+                             .c           = logits,
+                             .ldc         = pitch,
+                             .precision   = head->precision};
+}
+
+static ddp_status_t make_logits(ddp_stream_t *stream, const part_t *part, float *logits, size_t pitch)
+{
+    const ddp_gemm_args_t gemm = logits_product(part, logits, pitch);
 
     return ddp_cuda_gemm(stream, &gemm);
 }
 
-/* What their gradients add to dx and dw. */
+/* What a part's gradients add to dx, */
+static ddp_gemm_args_t dx_product(const part_t *part, const float *dlogits, size_t pitch)
+{
+    const ddp_head_args_t *head = part->head;
+
+    return (ddp_gemm_args_t){.m         = part->rows,
+                             .n         = head->width,
+                             .k         = head->vocab,
+                             .alpha     = 1.0F,
+                             .beta      = head->accumulate_dx ? 1.0F : 0.0F,
+                             .a         = dlogits,
+                             .lda       = pitch,
+                             .b         = head->w,
+                             .ldb       = head->width,
+                             .c         = head->dx != NULL ? head->dx + part->first * head->width : NULL,
+                             .ldc       = head->width,
+                             .precision = head->precision};
+}
+
+/* and to dw. */
+static ddp_gemm_args_t dw_product(const part_t *part, const float *dlogits, size_t pitch)
+{
+    const ddp_head_args_t *head = part->head;
+
+    return (ddp_gemm_args_t){.transpose_a = true,
+                             .m           = head->vocab,
+                             .n           = head->width,
+                             .k           = part->rows,
+                             .alpha       = 1.0F,
+                             .beta        = part->first > 0 || head->accumulate_dw ? 1.0F : 0.0F,
+                             .a           = dlogits,
+                             .lda         = pitch,
+                             .b           = head->x + part->first * head->width,
+                             .ldb         = head->width,
+                             .c           = head->dw,
+                             .ldc         = head->width,
+                             .precision   = head->precision};
+}
+
 static ddp_status_t use_dlogits(ddp_stream_t *stream, const part_t *part, const float *dlogits, size_t pitch)
 {
-    const ddp_head_args_t *head   = part->head;
-    ddp_status_t           status = DDP_OK;
-    ddp_gemm_args_t        gemm   = {.alpha     = 1.0F,
-                                     .a         = dlogits,
-                                     .lda       = pitch,
-                                     .n         = head->width,
-                                     .ldb       = head->width,
-                                     .ldc       = head->width,
-                                     .precision = head->precision};
+    ddp_status_t          status = DDP_OK;
+    const ddp_gemm_args_t dx     = dx_product(part, dlogits, pitch);
+    const ddp_gemm_args_t dw     = dw_product(part, dlogits, pitch);
 
-    if (head->dx != NULL) {
-        gemm.m    = part->rows;
-        gemm.k    = head->vocab;
-        gemm.b    = head->w;
-        gemm.c    = head->dx + part->first * head->width;
-        gemm.beta = head->accumulate_dx ? 1.0F : 0.0F;
-        DDP_TRY(ddp_cuda_gemm(stream, &gemm));
+    if (part->head->dx != NULL) {
+        DDP_TRY(ddp_cuda_gemm(stream, &dx));
     }
-    if (head->dw != NULL) {
-        gemm.transpose_a = true;
-        gemm.m           = head->vocab;
-        gemm.k           = part->rows;
-        gemm.b           = head->x + part->first * head->width;
-        gemm.c           = head->dw;
-        gemm.beta        = part->first > 0 || head->accumulate_dw ? 1.0F : 0.0F;
-        DDP_TRY(ddp_cuda_gemm(stream, &gemm));
+    if (part->head->dw != NULL) {
+        DDP_TRY(ddp_cuda_gemm(stream, &dw));
     }
 out:
     return status;
@@ -127,9 +161,37 @@ static size_t pitch_of(size_t vocab)
     return (vocab + 7) / 8 * 8;
 }
 
-size_t ddp_cuda_head_scratch_bytes(size_t vocab)
+static size_t logits_bytes(const ddp_head_args_t *head)
 {
-    return DDP_CUDA_HEAD_ROWS * pitch_of(vocab) * sizeof(float);
+    return most_rows(head) * pitch_of(head->vocab) * sizeof(float);
+}
+
+/* Logits of a part, losses of all rows. */
+static size_t own_scratch(const ddp_head_args_t *head)
+{
+    return logits_bytes(head) + head->rows * sizeof(ddp_cuda_row_loss_t);
+}
+
+size_t ddp_cuda_head_product_scratch(const ddp_head_args_t *head)
+{
+    const size_t          pitch  = pitch_of(head->vocab);
+    const part_t          part   = {head, 0, most_rows(head)};
+    const ddp_gemm_args_t all[3] = {logits_product(&part, NULL, pitch), dx_product(&part, NULL, pitch),
+                                    dw_product(&part, NULL, pitch)};
+    size_t                most   = 0;
+
+    for (int i = 0; i < 3; i++) {
+        const size_t bytes = ddp_cuda_gemm_scratch(&all[i]);
+
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+ddp_scratch_t ddp_cuda_head_cross_entropy_scratch(const ddp_head_cross_entropy_args_t *args)
+{
+    return (ddp_scratch_t){.op      = own_scratch(&args->head),
+                           .product = ddp_cuda_head_product_scratch(&args->head)};
 }
 
 static ddp_status_t run_part(ddp_stream_t *stream, const ddp_head_cross_entropy_args_t *args,
@@ -162,8 +224,7 @@ out:
 ddp_status_t ddp_cuda_head_cross_entropy(ddp_stream_t *stream, const ddp_head_cross_entropy_args_t *args)
 {
     const ddp_head_args_t      *head   = &args->head;
-    const size_t                most   = head->rows < DDP_CUDA_HEAD_ROWS ? head->rows : DDP_CUDA_HEAD_ROWS;
-    const size_t                bytes  = most * pitch_of(head->vocab) * sizeof(float);
+    const size_t                bytes  = logits_bytes(head);
     const ddp_cuda_check_args_t check  = {.index   = args->labels,
                                           .count   = head->rows,
                                           .limit   = head->vocab,
@@ -174,7 +235,7 @@ ddp_status_t ddp_cuda_head_cross_entropy(ddp_stream_t *stream, const ddp_head_cr
     ddp_status_t                status = DDP_OK;
 
     DDP_TRY(ddp_cuda_check_indices(stream, &check));
-    DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, bytes + head->rows * sizeof(*row), &memory));
+    DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, own_scratch(head), &memory));
     row = (ddp_cuda_row_loss_t *)((char *)memory + bytes); /* whole rows of 32 bytes lie before them */
     for (size_t i = 0; i < parts_of(head); i++) {
         const part_t part = part_at(head, i);

@@ -158,6 +158,11 @@ static __global__ void finish_kernel(ddp_columns_t c, const float *part, float *
     }
 }
 
+size_t ddp_cuda_layer_norm_backward_scratch(const ddp_layer_norm_backward_args_t *args)
+{
+    return ddp_columns_chunks(args->rows) * terms_t::sums * args->width * sizeof(float);
+}
+
 static ddp_status_t parameters(ddp_stream_t *stream, const ddp_layer_norm_backward_args_t *args)
 {
     const ddp_columns_t c      = ddp_columns_of(args->rows, args->width);
@@ -165,8 +170,7 @@ static ddp_status_t parameters(ddp_stream_t *stream, const ddp_layer_norm_backwa
     ddp_status_t        status = DDP_OK;
     void               *part   = NULL;
 
-    status = ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, c.chunks * terms_t::sums * c.width * sizeof(float),
-                              &part);
+    status = ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, ddp_cuda_layer_norm_backward_scratch(args), &part);
     if (status != DDP_OK || c.width == 0) {
         return status;
     }

@@ -33,13 +33,18 @@ static __global__ void mse_kernel(ddp_mse_args_t a, ddp_cuda_row_loss_t *row)
     }
 }
 
+size_t ddp_cuda_mse_scratch(const ddp_mse_args_t *args)
+{
+    return args->rows * sizeof(ddp_cuda_row_loss_t);
+}
+
 ddp_status_t ddp_cuda_mse(ddp_stream_t *stream, const ddp_mse_args_t *args)
 {
     ddp_status_t         status = DDP_OK;
     void                *memory = NULL;
     ddp_cuda_row_loss_t *row    = NULL;
 
-    DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, args->rows * sizeof(*row), &memory));
+    DDP_TRY(ddp_cuda_scratch(stream, DDP_CUDA_SCRATCH_OP, ddp_cuda_mse_scratch(args), &memory));
     row = static_cast<ddp_cuda_row_loss_t *>(memory);
     if (args->rows > 0) {
         LAUNCH(mse_kernel, (unsigned)args->rows, args->width <= WARP_WIDTH ? DDP_CUDA_WARP : MOST_THREADS, 0,

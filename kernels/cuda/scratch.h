@@ -2,8 +2,8 @@
  * @file Scratch memory of kernels: the stream's, kept from call to call. Work of one stream runs in order, so
  * whoever takes it next may overwrite it. Private.
  *
- * It grows in the first step, and later steps of the same shapes allocate nothing; growing waits for the
- * device.
+ * What is there before the first step is said by ddp_cuda_op_scratch() of a dry run, see
+ * ddp_stream_reserve(). An operation that takes scratch says there how much.
  */
 #ifndef DDP_CUDA_SCRATCH_H_
 #define DDP_CUDA_SCRATCH_H_

@@ -12,25 +12,34 @@ ddp_status_t ddp_cuda_stream_open(ddp_stream_t *stream, bool is_urgent)
     ddp_status_t             status = DDP_OK;
     const ddp_device_t      *device = stream->device;
     const ddp_cuda_device_t *cuda   = ddp_cuda_of(device);
-    cudaStream_t             native = NULL;
+    ddp_cuda_lane_t         *lane   = NULL;
 
     if (device->dry) {
         return DDP_OK;
     }
+    lane = calloc(1, sizeof(*lane));
+    DDP_REQUIRE(lane != NULL, DDP_ERR_NO_MEMORY, "no memory for a stream");
     DDP_TRY(ddp_cuda_enter(device));
-    DDP_TRY_CUDA(device, cudaStreamCreateWithPriority(&native, cudaStreamNonBlocking,
+    DDP_TRY_CUDA(device, cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking,
                                                       is_urgent ? cuda->high : cuda->low));
-    stream->native = native;
+    stream->native = lane;
+    lane           = NULL;
 out:
+    free(lane);
     return status;
 }
 
 void ddp_cuda_stream_close(ddp_stream_t *stream)
 {
-    ddp_cuda_scratch_free(stream);
-    if (stream->native != NULL && ddp_cuda_enter(stream->device) == DDP_OK) {
-        (void)cudaStreamDestroy(stream->native);
+    ddp_cuda_lane_t *lane = ddp_cuda_lane_of(stream);
+
+    if (lane != NULL) {
+        ddp_cuda_scratch_free(stream);
+        if (ddp_cuda_enter(stream->device) == DDP_OK) {
+            (void)cudaStreamDestroy(lane->stream);
+        }
     }
+    free(lane);
     free(stream->name);
     free(stream);
 }

@@ -274,25 +274,75 @@ START_TEST(a_head_in_three_calls_has_the_bits_of_one)
 }
 END_TEST
 
-/* The step of a shape that was there before takes no memory, and not more than was told. */
-START_TEST(scratch_is_taken_once_and_no_more_than_told)
+/* What a dry device says of the operation. */
+static ddp_scratch_t dry_scratch(const ddp_head_cross_entropy_args_t *args)
 {
-    const sizes_t z = {40, 300, 8};
-    head_run_t    r;
-    size_t        before;
-    size_t        held = 0;
+    ddp_device_params_t params = DDP_DEVICE_PARAMS_INIT;
+    ddp_device_t       *device = NULL;
+    ddp_stream_t       *stream = NULL;
+    ddp_scratch_t       scratch;
+
+    params.kind = DDP_DEVICE_CUDA;
+    params.dry  = true;
+    ddp_assert_ok(ddp_device_create(&params, &device));
+    ddp_assert_ok(ddp_stream_create(device, "dry", &stream));
+    ddp_assert_ok(ddp_op_head_cross_entropy(stream, args));
+    scratch = ddp_device_dry_scratch(device);
+    ck_assert_uint_eq(ddp_kernel_scratch_bytes(device, 0), scratch.op + scratch.product);
+    ddp_stream_destroy(&stream);
+    ddp_device_destroy(&device);
+    return scratch;
+}
+
+/* What was reserved is enough: the steps take no memory. In half precision products have scratch too. */
+START_TEST(a_reserved_operation_takes_no_memory)
+{
+    const ddp_precision_t         precision = _i == 0 ? DDP_PRECISION_FLOAT32 : DDP_PRECISION_BF16;
+    const sizes_t                 z         = {40, 300, 8};
+    head_run_t                    r;
+    ddp_head_cross_entropy_args_t args;
+    ddp_scratch_t                 scratch;
+    size_t                        held = 0;
 
     head_open(&r, &z, false);
-    before = ddp_device_memory(r.s.cuda).held;
+    args    = head_args(&r, &z, ON_CUDA, false, precision);
+    scratch = dry_scratch(&args);
+    held    = ddp_device_memory(r.s.cuda).held;
+    ddp_assert_ok(ddp_stream_reserve(r.s.on_cuda, &scratch));
+    ck_assert_uint_eq(ddp_device_memory(r.s.cuda).held, held + scratch.op + scratch.product);
+    held = ddp_device_memory(r.s.cuda).held;
+    ck_assert_int_eq(setenv("DDP_CUDA_SCRATCH", "fixed", 1), 0);
     for (int step = 0; step < 3; step++) {
-        const ddp_head_cross_entropy_args_t args = head_args(&r, &z, ON_CUDA, false, DDP_PRECISION_FLOAT32);
-
         ddp_assert_ok(ddp_op_head_cross_entropy(r.s.on_cuda, &args));
-        ck_assert(step == 0 || ddp_device_memory(r.s.cuda).held == held);
-        held = ddp_device_memory(r.s.cuda).held;
+        ck_assert_uint_eq(ddp_device_memory(r.s.cuda).held, held);
     }
-    ck_assert_uint_gt(held, before);
-    ck_assert_uint_le(held - before, ddp_kernel_scratch_bytes(r.s.cuda, z.classes));
+    ck_assert_int_eq(unsetenv("DDP_CUDA_SCRATCH"), 0);
+    head_close(&r);
+}
+END_TEST
+
+/* What was not reserved is an error for tests that ask for it; else it is taken, and the old memory stays. */
+START_TEST(scratch_that_was_not_reserved_grows_without_giving_back)
+{
+    const sizes_t                 z      = {40, 300, 8};
+    const ddp_scratch_t           little = {.op = 4096};
+    head_run_t                    r;
+    ddp_head_cross_entropy_args_t args;
+    size_t                        held;
+
+    head_open(&r, &z, false);
+    args = head_args(&r, &z, ON_CUDA, false, DDP_PRECISION_FLOAT32);
+    ddp_assert_ok(ddp_stream_reserve(r.s.on_cuda, &little));
+    held = ddp_device_memory(r.s.cuda).held;
+    ck_assert_int_eq(setenv("DDP_CUDA_SCRATCH", "fixed", 1), 0);
+    ddp_assert_fails(ddp_op_head_cross_entropy(r.s.on_cuda, &args), DDP_ERR_STATE,
+                     "scratch of kernels: 49280 bytes are needed, 4096 were reserved");
+    ck_assert_int_eq(unsetenv("DDP_CUDA_SCRATCH"), 0);
+    ddp_assert_ok(ddp_op_head_cross_entropy(r.s.on_cuda, &args));
+    ck_assert_uint_ge(ddp_device_memory(r.s.cuda).held, held + 49280);
+    held = ddp_device_memory(r.s.cuda).held;
+    ddp_assert_ok(ddp_op_head_cross_entropy(r.s.on_cuda, &args));
+    ck_assert_uint_eq(ddp_device_memory(r.s.cuda).held, held);
     head_close(&r);
 }
 END_TEST
@@ -336,7 +386,8 @@ int main(void)
     tcase_add_loop_test(tc, odd_logits_give_what_the_cpu_gives, 0, 2);
     tcase_add_loop_test(tc, a_head_with_its_loss_is_that_of_the_cpu, 0, HEAD_FORMS * COUNT(heads));
     tcase_add_loop_test(tc, a_head_in_three_calls_has_the_bits_of_one, 0, COUNT(heads));
-    tcase_add_test(tc, scratch_is_taken_once_and_no_more_than_told);
+    tcase_add_test(tc, scratch_that_was_not_reserved_grows_without_giving_back);
+    tcase_add_loop_test(tc, a_reserved_operation_takes_no_memory, 0, 2);
     tcase_add_test(tc, a_wrong_label_gives_the_line_of_the_cpu);
     suite_add_tcase(suite, tc);
     return ddp_test_run(suite);

@@ -93,17 +93,18 @@ static void run_attention(const attention_case_t *c, bool has_log_sum)
     float       *log_sum  = malloc(rows * c->heads * sizeof(float));
     float       *d_dqkv   = support_upload(&s, dqkv, 3 * count * sizeof(float));
 
-    ddp_attention_backward_args_t on_cpu = {.forward    = {.qkv       = qkv,
-                                                           .sequences = c->sequences,
-                                                           .length    = c->length,
-                                                           .heads     = c->heads,
-                                                           .channels  = channels,
-                                                           .y         = y,
-                                                           .log_sum   = log_sum},
-                                            .dy         = dy,
-                                            .dqkv       = dqkv,
-                                            .accumulate = c->accumulate};
-    ddp_attention_backward_args_t args   = on_cpu;
+    ddp_attention_backward_args_t on_cpu  = {.forward    = {.qkv       = qkv,
+                                                            .sequences = c->sequences,
+                                                            .length    = c->length,
+                                                            .heads     = c->heads,
+                                                            .channels  = channels,
+                                                            .y         = y,
+                                                            .log_sum   = log_sum},
+                                             .dy         = dy,
+                                             .dqkv       = dqkv,
+                                             .accumulate = c->accumulate};
+    ddp_attention_backward_args_t args    = on_cpu;
+    ddp_scratch_t                 scratch = {0, 0};
 
     args.forward.precision = c->precision;
     args.forward.qkv       = support_upload(&s, qkv, 3 * count * sizeof(float));
@@ -115,14 +116,14 @@ static void run_attention(const attention_case_t *c, bool has_log_sum)
     ddp_assert_ok(ddp_op_attention_backward(s.on_cpu, &on_cpu));
 
     ck_assert(ddp_cudnn_takes_attention(s.cuda, &args.forward));
+    scratch.op = ddp_cudnn_attention_scratch_bytes(s.cuda, &args.forward);
+    ddp_assert_ok(ddp_stream_reserve(s.on_cuda, &scratch)); /* which main() made fixed */
     ddp_assert_ok(ddp_cudnn_attention(s.on_cuda, &args.forward));
     compare(args.forward.y, y, count, limit_of_16_bits, "y");
     if (has_log_sum) {
         compare(args.forward.log_sum, log_sum, rows * c->heads, 1e-5, "log_sum");
         ddp_assert_ok(ddp_cudnn_attention_backward(s.on_cuda, &args));
         compare(d_dqkv, dqkv, 3 * count, limit_of_16_bits, "dqkv");
-        ck_assert_uint_le(s.on_cuda->scratch[0].bytes,
-                          ddp_cudnn_attention_scratch_bytes(s.cuda, &args.forward));
     }
     free(qkv);
     free(dy);
@@ -197,7 +198,8 @@ START_TEST(dry_device_learns_what_attention_takes)
     bytes  = ddp_cudnn_attention_scratch_bytes(s.cuda, &args);
     ddp_assert_ok(ddp_op_attention(stream, &args));
     ck_assert_uint_gt(bytes, 0);
-    ck_assert_uint_eq(ddp_kernel_scratch_bytes(device, 0), before + bytes);
+    ck_assert_uint_eq(before, 0);
+    ck_assert_uint_eq(ddp_kernel_scratch_bytes(device, 0), bytes);
     ddp_stream_destroy(&stream);
     ddp_device_destroy(&device);
     ck_assert_int_eq(ddp_interpreter.executed, 0);
@@ -394,6 +396,7 @@ int main(void)
     Suite *suite = suite_create("cudnn device");
     TCase *tcase = tcase_create("operations");
 
+    (void)setenv("DDP_CUDA_SCRATCH", "fixed", 1); /* more than was reserved is an error */
     tcase_add_checked_fixture(tcase, open_devices, close_devices);
     tcase_add_loop_test(tcase, attention_and_its_gradient_are_the_cpus, 0, (int)COUNT(attentions));
     tcase_add_test(tcase, attention_that_cudnn_has_not_is_not_taken);

@@ -166,6 +166,9 @@ text()
     CUSIM_SCHED=lifo CUSIM_LAZY=1 gpus 2 two $gpt --set ddp.reduction=exact
     same 'gpt2, 2 ranks'
     gpus 2 fast $gpt --set train.recompute=blocks
+    for precision in bf16 fp16; do
+        ranks 2 0 $gpt --set train.precision=$precision --out $precision
+    done
 }
 
 norms()
