@@ -119,6 +119,28 @@ void ddp_child_free_environment(char **environment)
     free(environment);
 }
 
+ddp_status_t ddp_child_environment_add(char ***environment_p, const char *variable)
+{
+    ddp_status_t status = DDP_OK;
+    char        *copy   = strdup(variable);
+    char       **more   = NULL;
+    size_t       n      = 0;
+
+    while ((*environment_p)[n] != NULL) {
+        n++;
+    }
+    more = copy != NULL ? realloc(*environment_p, (n + 2) * sizeof(*more)) : NULL;
+    if (more == NULL) {
+        free(copy);
+    }
+    DDP_REQUIRE(more != NULL, DDP_ERR_NO_MEMORY, "no memory for an environment");
+    more[n]        = copy;
+    more[n + 1]    = NULL;
+    *environment_p = more;
+out:
+    return status;
+}
+
 bool ddp_child_is_program(const char *name)
 {
     const char *path = getenv("PATH");
@@ -142,34 +164,42 @@ bool ddp_child_is_program(const char *name)
 /* In the new process: a group of its own, so that a terminal's Ctrl-C does not come twice. */
 static void become(const ddp_child_t *child, pid_t parent, int log)
 {
-    const bool is_srun = strcmp(child->argv[0], "srun") == 0; /* killed, it would leave its tasks */
-    const int  nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const char *slash   = strrchr(child->argv[0], '/');
+    const bool  is_srun = strcmp(slash != NULL ? slash + 1 : child->argv[0], "srun") == 0;
+    const int   nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
     (void)setpgid(0, 0);
-    (void)prctl(PR_SET_PDEATHSIG, is_srun ? SIGTERM : SIGKILL);
+    (void)prctl(PR_SET_PDEATHSIG, is_srun ? SIGTERM : SIGKILL); /* killed, srun would leave its tasks */
     if (getppid() != parent) {
         _exit(EXIT_FAILURE);
     }
     for (size_t i = 0; i < N_PASSED_ON; i++) {
         (void)signal(passed_on[i], SIG_DFL);
     }
+    (void)signal(SIGUSR1, SIG_DFL);
+    (void)signal(SIGUSR2, SIG_DFL);
     (void)signal(SIGPIPE, SIG_DFL);
     (void)dup2(nothing, STDIN_FILENO);
-    (void)dup2(log, STDOUT_FILENO);
-    (void)dup2(log, STDERR_FILENO);
+    if (log >= 0) {
+        (void)dup2(log, STDOUT_FILENO);
+    }
+    (void)dup2(log >= 0 ? log : child->err, STDERR_FILENO);
     (void)execvpe(child->argv[0], child->argv, child->environment);
     (void)dprintf(STDERR_FILENO, "%s: %s\n", child->argv[0], strerror(errno));
     _exit(NOT_FOUND);
 }
 
-static ddp_status_t start(const ddp_child_t *child, pid_t *pid_p)
+ddp_status_t ddp_child_start(const ddp_child_t *child, pid_t *pid_p)
 {
     ddp_status_t status = DDP_OK;
     const pid_t  parent = getpid();
-    const int    log    = open(child->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int          log    = -1;
     pid_t        pid;
 
-    DDP_REQUIRE(log >= 0, DDP_ERR_IO, "'%s': %s", child->log, strerror(errno));
+    if (child->log != NULL) {
+        log = open(child->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    }
+    DDP_REQUIRE(log >= 0 || child->log == NULL, DDP_ERR_IO, "'%s': %s", child->log, strerror(errno));
     /* what it leaves behind when it dies becomes a child of this process, which then finds it */
     DDP_TRY_SYS(prctl(PR_SET_CHILD_SUBREAPER, 1));
     pid = fork();
@@ -227,8 +257,8 @@ static size_t signal_children(int number)
     return n;
 }
 
-/* Kill and bury all that is left, also what comes up when its parent dies. */
-static void clean_up(void)
+/* Also what comes up when its parent dies. */
+void ddp_child_clean_up(void)
 {
     const int64_t end = ddp_clock_ns() + CLEANUP_NS;
     pid_t         pid;
@@ -289,7 +319,7 @@ ddp_status_t ddp_child_run(const ddp_child_t *child, ddp_child_end_t *end_p, int
     int          how    = 0;
 
     catch_signals();
-    DDP_TRY(start(child, &watch.pid));
+    DDP_TRY(ddp_child_start(child, &watch.pid));
     while (waitpid(watch.pid, &how, WNOHANG) == 0) {
         if (caught != 0) {
             end(&watch, caught);
@@ -299,7 +329,7 @@ ddp_status_t ddp_child_run(const ddp_child_t *child, ddp_child_end_t *end_p, int
         }
         rest();
     }
-    clean_up();
+    ddp_child_clean_up();
     *code_p = WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how);
     *end_p  = WIFSIGNALED(how) ? DDP_CHILD_KILLED : DDP_CHILD_EXITED;
     if (caught != 0) {

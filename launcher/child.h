@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/export.h"
 #include "base/status.h"
@@ -17,12 +18,15 @@
  * @return NULL-terminated, freed by ddp_child_free_environment(); NULL: no memory
  */
 char **ddp_child_environment(bool is_managed, bool is_alone);
-void   ddp_child_free_environment(char **environment);
+/** One more, "NAME=value", copied. @return DDP_ERR_NO_MEMORY: all is as it was */
+ddp_status_t ddp_child_environment_add(char ***environment_p, const char *variable) DDP_NODISCARD;
+void         ddp_child_free_environment(char **environment);
 
 typedef struct ddp_child {
     char *const *argv; /* argv[0] is found in PATH; NULL-terminated */
     char *const *environment;
-    const char  *log;      /* file for stdout and stderr, created */
+    const char  *log;      /* file for stdout and stderr, created; NULL: stdout is this process's */
+    int          err;      /* stderr, where there is no log */
     const char  *progress; /* a file that grows as long as all is well; need not exist yet */
     double       timeout_s;
 } ddp_child_t;
@@ -41,6 +45,16 @@ typedef enum ddp_child_end {
  * @return DDP_ERR_SYSTEM: it could not be started
  */
 ddp_status_t ddp_child_run(const ddp_child_t *child, ddp_child_end_t *end_p, int *code_p) DDP_NODISCARD;
+
+/**
+ * The parts of ddp_child_run(), for who watches in another way: start it, in a process group of its own and
+ * with nothing to read (`progress` and `timeout_s` are not used), and, when it has ended and was waited for,
+ * kill and bury what it left behind on this machine. Signals are the caller's affair; the process has none
+ * caught or blocked.
+ * @return DDP_ERR_SYSTEM: it could not be started
+ */
+ddp_status_t ddp_child_start(const ddp_child_t *child, pid_t *pid_p) DDP_NODISCARD;
+void         ddp_child_clean_up(void);
 
 /** The signal that this process was told to end by, 0: none. */
 int ddp_child_interrupted(void);

@@ -10,6 +10,7 @@
 #include "launcher/generate_command.h"
 #include "launcher/inspect.h"
 #include "launcher/suggest.h"
+#include "launcher/supervise.h"
 
 const ddp_command_t ddp_commands[] = {
     {"train", "train a model (the default)", NULL},
@@ -22,6 +23,8 @@ const ddp_command_t ddp_commands[] = {
     {"convert", "text to token files and back; weights between checkpoint, safetensors and npz",
      ddp_convert_command},
     {"inspect", "what is in a checkpoint or a file of weights, or where two differ", ddp_inspect_command},
+    {"supervise", "start a training, and after a fault start it again where it left off",
+     ddp_supervise_command},
 };
 const size_t ddp_n_commands = sizeof(ddp_commands) / sizeof(ddp_commands[0]);
 

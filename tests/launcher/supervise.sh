@@ -1,0 +1,348 @@
+#!/bin/sh
+# `ddptrain supervise`: with scripts that fail as they are told, with a pretended mpirun, and with trainings whose
+# processes are killed. Usage: sh supervise.sh CASE DDPTRAIN MPIRUN [mpirun option...]; DDP_TEST_SEED repeats what was
+# drawn, DDP_TEST_KILLS says how often.
+set -u
+
+. "$(dirname "$0")/support.sh"
+
+fast="--backoff 0.02 --backoff-max 0.1"
+name=super$$ # other tests may run
+small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=64 --set train.batch=60
+    --set train.micro_batch=8 --set model.kind=mlp --set model.hidden=[100,16] --set model.dropout=0.2
+    --set train.eval_every=4000 --set checkpoint.every_steps=2 --set ddp.timeout_s=5"
+trap 'kill -9 $(pgrep -f "$program .*--out $name") 2>/dev/null; rm -rf "$folder"' EXIT
+
+# has TEXT: err has it
+has()
+{
+    grep -q -F -e "$1" err || { fail "'$1' expected:"; cat err; }
+}
+
+# until_there FILE
+until_there()
+{
+    tries=0
+    until [ -s "$1" ]; do
+        tries=$((tries + 1))
+        [ $tries -le 1500 ] || { fail "$1 does not come"; return; }
+        sleep 0.02
+    done
+}
+
+# gone PID: within a while
+gone()
+{
+    tries=0
+    while is_running "$1"; do
+        tries=$((tries + 1))
+        [ $tries -le 500 ] || { fail "process $1 stays"; return; }
+        sleep 0.02
+    done
+}
+
+usage()
+{
+    run 2 "$program" supervise
+    says 'supervise needs a command'
+    run 2 "$program" supervise sh job.sh
+    says 'the command goes behind --'
+    run 2 "$program" supervise --max-restart 3 -- true
+    says "did you mean '--max-restarts'?"
+    run 2 "$program" supervise -- "$program" --oot x
+    says "did you mean '--out'?"
+    run 2 "$program" supervise -- "$program" bench ops
+    says 'ddptrain bench does not train'
+    run 2 "$program" supervise --hostfile none -- mpirun "$program" --out x
+    says "hostfile 'none': No such file"
+    run 2 "$program" supervise --hostfile none -- true
+    says '--hostfile is for mpirun'
+    mkdir taken
+    touch taken/file
+    run 2 "$program" supervise -- "$program" --out taken
+    says "--out 'taken' exists: add --resume auto"
+    run 2 env OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$program" supervise -- true
+    says 'supervise starts mpirun or srun itself'
+    run 0 "$program" supervise --help
+    holds out '--max-restarts N'
+    [ ! -s err ] || fail '--help says'
+    run 127 "$program" supervise --history history -- ./nothing
+    has 'gives up: the command cannot be run'
+}
+
+# A script that ends as it is told.
+scripts()
+{
+    cat >job.sh <<'END'
+echo "start ${DDPTRAIN_RESTART_COUNT:-none} ${OMPI_COMM_WORLD_SIZE:-alone} ${PMIX_RANK:-alone}" >>starts
+echo 'to stdout'
+printf 'to \377 stderr\n' >&2
+shift $(($(grep -c '' starts) - 1))
+exit $1
+END
+    rm -f starts
+    OMPI_COMM_WORLD_SIZE=1 PMIX_RANK=0 run 0 "$program" supervise $fast --history history -- sh job.sh 1 137 75 0
+    printf 'start 0 alone alone\nstart 1 alone alone\nstart 2 alone alone\nstart 3 alone alone\n' | cmp - starts || fail 'other starts'
+    printf 'to stdout\nto stdout\nto stdout\nto stdout\n' | cmp - out || fail 'stdout is another'
+    [ "$(grep -c -a "$(printf '^to \377 stderr$')" err)" -eq 4 ] || fail 'stderr does not pass through'
+    [ "$(grep -c -a '^ddptrain: warning: supervise: ended with' err)" -eq 3 ] || { fail 'restarts are not told'; cat err; }
+    has 'ended with 137 after'
+    [ "$(sed 's/.*"attempt":\([0-9]*\),.*"code":\([0-9]*\),.*"next":"\([^"]*\)".*/\1 \2 \3/' history | tr '\n' ,)" = \
+        '0 1 restart,1 137 restart,2 75 restart,3 0 done,' ] || { fail 'another history'; cat history; }
+    rm -f starts
+    run 2 "$program" supervise $fast --history history -- sh job.sh 1 2
+    has 'gives up: wrong usage'
+    rm -f starts
+    run 7 "$program" supervise $fast --history history --max-idle 100 --max-restarts 2 -- sh job.sh 1 1 7 0
+    has 'gives up: 2 restarts within 3600 s are the most'
+    rm -f starts
+    run 5 "$program" supervise $fast --history history -- sh job.sh 5 5 5 5 5 5
+    has 'gives up: 3 restarts in a row brought no new checkpoint'
+    [ "$(grep -c '' starts)" -eq 4 ] || fail 'not four starts'
+    rm -f starts
+    SLURM_RESTART_COUNT=3 run 0 "$program" supervise $fast --history history -- sh job.sh 1 0
+    holds starts '^start 4'
+    rm -f starts
+    SLURM_JOB_ID=7 run 75 "$program" supervise $fast --history history -- sh job.sh 75 0
+    has 'the job script is told'
+}
+
+# Checkpoints that come are progress, though every start fails.
+progress()
+{
+    cat >job.sh <<'END'
+echo start >>starts
+n=$(grep -c '' starts)
+mkdir -p run/checkpoints
+[ $n -gt 5 ] || touch "run/checkpoints/ckpt-00000000000$n.h5"
+echo "ddptrain[0@here]: '/data' cannot be read" >&2
+exit 1
+END
+    run 1 "$program" supervise $fast --run run -- sh job.sh
+    [ "$(grep -c '' starts)" -eq 8 ] || fail "$(grep -c '' starts) starts, not 8"
+    has 'gives up: 3 restarts in a row brought no new checkpoint, and each ended with the same line'
+    has 'restart 5 after step 5 in'
+    [ "$(grep -c '' run.supervise.jsonl)" -eq 8 ] || fail 'the history is not beside the run'
+}
+
+# What a run leaves behind is ended before the next one begins.
+leftovers()
+{
+    cat >job.sh <<'END'
+setsid sh -c 'trap "" TERM INT HUP; echo $$ >left; exec sleep 1000' </dev/null >/dev/null 2>&1 &
+while [ ! -s left ]; do sleep 0.02; done
+[ ! -e second ] || exit 0
+cp left second
+rm left
+exit 1
+END
+    run 0 "$program" supervise $fast --history history -- sh job.sh
+    for file in left second; do
+        gone "$(cat $file)"
+    done
+}
+
+# supervise ARGUMENT...: in the background
+supervised()
+{
+    "$program" supervise --history history "$@" >out 2>err &
+    pid=$!
+}
+
+# ends_with_code CODE
+ends_with_code()
+{
+    wait $pid
+    got=$?
+    [ $got -eq "$1" ] || { fail "exit status $got instead of $1"; cat err; }
+}
+
+signals()
+{
+    cat >job.sh <<'END'
+trap 'echo USR1 >>got; exit 75' USR1
+trap 'echo TERM >>got; [ "$1" = deaf ] || exit 75' TERM
+trap 'echo INT >>got; exit 130' INT
+echo ready >ready
+while :; do sleep 0.02; done
+END
+    for signal in USR1 TERM; do
+        rm -f ready got
+        supervised -- sh job.sh
+        until_there ready
+        kill -$signal $pid
+        ends_with_code 75
+        holds got $signal
+        has "no restart: was asked to stop by SIG$signal"
+    done
+    rm -f ready got
+    env --default-signal=INT "$program" supervise --history history -- sh job.sh >out 2>err & # a shell's & ignores it
+    pid=$!
+    until_there ready
+    kill -INT $pid
+    ends_with_code 130
+    holds got INT
+    # a second SIGTERM, a second later, ends what does not end
+    rm -f ready got
+    supervised -- sh job.sh deaf
+    until_there ready
+    kill -TERM $pid
+    sleep 1.2
+    is_running $pid || fail 'the first SIGTERM ended it'
+    kill -TERM $pid
+    ends_with_code 137
+    [ "$(grep -c TERM got)" -ge 2 ] || fail 'the second SIGTERM was not passed on'
+    # between two runs
+    supervised --backoff 1000 --backoff-max 1000 -- false
+    until_there history
+    tries=0
+    until grep -q 'restart 1 in' err || [ $tries -gt 1000 ]; do
+        tries=$((tries + 1))
+        sleep 0.02
+    done
+    kill -USR1 $pid
+    ends_with_code 75
+    # killed, it takes its command with it
+    rm -f ready
+    cat >job.sh <<'END'
+echo $$ >ready
+exec sleep 1000
+END
+    supervised -- sh job.sh
+    until_there ready
+    kill -KILL $pid
+    wait $pid 2>/dev/null
+    gone "$(cat ready)"
+}
+
+# A pretended mpirun that notes its words and says that host b is at fault.
+hosts()
+{
+    mkdir tools
+    cat >tools/mpirun <<'END'
+#!/bin/sh
+echo "$*" >>asked
+for word; do
+    [ "${last:-}" != --hostfile ] || { cat "$word"; echo "$word" >copy; } >>hosts.seen
+    last=$word
+done
+echo "ddptrain[0@a]: rank 2 on b has ended (pid $$): waiting for its sums of bucket 1, step $(grep -c '' asked)" >&2
+[ "$(grep -c '' asked)" -lt 4 ] || exit 0
+exit 137
+END
+    chmod +x tools/mpirun
+    PATH="$PWD/tools:$PATH"
+    printf '# mine\na slots=2\nb slots=4\nc slots=2\n' >mine
+    cp mine before
+    run 0 "$program" supervise $fast --max-idle 9 --hostfile mine -- mpirun -np 8 "$program" --out x
+    cmp mine before || fail "the user's file is written"
+    [ "$(sed -n 's/.*-np \([0-9]*\).*/\1/p' asked | tr '\n' ,)" = 8,8,4,4, ] || { fail 'other numbers of ranks'; cat asked; }
+    printf '# mine\na slots=2\nc slots=2\n' >wanted
+    tail -n 3 hosts.seen | cmp - wanted || fail 'another hostfile'
+    has 'b has failed twice and is left out: 4 ranks from now on'
+    [ ! -e "$(cat copy)" ] || fail 'the copy stays'
+    holds x.supervise.jsonl '"ranks":4,"hosts":\["a","c"\],"left_out":\["b"\]'
+    holds x.supervise.jsonl '"host":"b"'
+    holds asked '^-x DDPTRAIN_RESTART_COUNT'
+    # too few would be left
+    rm -rf asked x
+    run 0 "$program" supervise $fast --max-idle 9 --min-ranks 5 -- mpirun -np 8 --host a:4,b:4 "$program" --out x
+    has 'without it 4 ranks would be left'
+    [ "$(grep -c -e '-np 8 --host a:4,b:4' asked)" -eq 4 ] || { fail 'a host is left out'; cat asked; }
+    # no more than is understood
+    rm -rf asked x
+    run 0 "$program" supervise $fast --max-idle 9 -- mpirun --new-option --host a:4,b:4 -np 8 "$program" --out x
+    has "'--new-option' of mpirun is not understood: all hosts stay"
+    [ "$(grep -c -e '-np 8' asked)" -eq 4 ] || fail 'the command is changed'
+}
+
+# Not an --out in the command: the first start chooses one, and the next go on with it.
+folder()
+{
+    run 0 "$program" supervise -- $mpirun -np 2 "$program" $small --set train.steps=6
+    whole=$(weights)
+    has 'the command has no --out: the run goes to runs/supervised'
+    [ -e runs/supervised/checkpoints/ckpt-000000000006.h5 ] || fail 'the run is elsewhere'
+    run 0 "$program" supervise -- "$program" $small --set train.steps=6
+    ends_with "$whole"
+    has 'the run goes to runs/supervised-2'
+}
+
+# SIGTERM to it is a stop that saves, where SIGTERM to mpirun would not be.
+stop()
+{
+    small="$small --set train.steps=1000 --set checkpoint.every_steps=50"
+    run 0 "$program" $small --out whole --log error
+    whole=$(weights)
+    "$program" supervise -- $mpirun -np 2 "$program" $small --out $name --log warn >out 2>err &
+    pid=$!
+    until_there $name/checkpoints/ckpt-000000000050.h5
+    kill -TERM $pid
+    ends_with_code 75
+    [ -z "$(pgrep -f "$program .*--out $name")" ] || fail 'processes stay'
+    run 0 "$program" supervise -- $mpirun -np 3 "$program" $small --out $name --resume auto --log warn
+    ends_with "$whole"
+}
+
+seed=${DDP_TEST_SEED:-$(od -An -N2 -tu2 /dev/urandom | tr -d ' ')}
+state=$seed
+
+# draw N: a number from 0 to N - 1 into `drawn`
+draw()
+{
+    state=$(((state * 1103515245 + 12345) % 2147483648))
+    drawn=$((state / 65536 % $1))
+}
+
+newest()
+{
+    find $name/checkpoints -name 'ckpt-*.h5' 2>/dev/null | sort | tail -n 1
+}
+
+# Ranks and mpirun are killed again and again, each time after a new checkpoint; the end is that of a run that nobody
+# disturbed.
+kills()
+{
+    goal=${DDP_TEST_KILLS:-3}
+    steps=$((goal * 100 + 200))
+    echo "seed $seed, $goal kills"
+    small="$small --set train.steps=$steps --set checkpoint.every_steps=50"
+    run 0 "$program" $small --out whole --log error
+    whole=$(weights)
+    "$program" supervise $fast --max-restarts 100 -- $mpirun -np 3 "$program" $small --out $name --log warn >out 2>err &
+    pid=$!
+    n=0
+    of_mpirun=0
+    while [ $n -lt "$goal" ] && is_running $pid; do
+        before=$(newest)
+        tries=0
+        while [ "$(newest)" = "$before" ] && is_running $pid && [ $tries -lt 3000 ]; do
+            tries=$((tries + 1))
+            sleep 0.01
+        done
+        draw 100
+        sleep "0.0$drawn"
+        victims=$(pgrep -f "^$program --set.*--out $name")
+        draw 3
+        if [ "$drawn" -eq 0 ]; then
+            victims=$(pgrep -P $pid)
+        fi
+        draw "$(echo "$victims" | grep -c '')"
+        victim=$(echo "$victims" | sed -n "$((drawn + 1))p")
+        if [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null; then
+            n=$((n + 1))
+            gone "$victim"
+            [ "$victims" != "$victim" ] || of_mpirun=$((of_mpirun + 1))
+        fi
+    done
+    ends_with_code 0
+    ends_with "$whole"
+    last=ckpt-$(printf '%012d' $steps).h5
+    cmp "whole/checkpoints/$last" "$name/checkpoints/$last" || fail 'the last file is another one'
+    restarts=$(grep -c '"next":"restart"' $name.supervise.jsonl)
+    [ "$restarts" -ge "$goal" ] || fail "$restarts restarts after $n kills"
+    echo "$n kills, $of_mpirun of mpirun, $restarts restarts"
+}
+
+"$case"
+exit $failed
