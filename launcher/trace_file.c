@@ -1,11 +1,5 @@
-/*
- * trace.json: a step's timeline in the format of Chrome's traces, which Perfetto shows: a process for each
- * device, with its compute stream and its comm stream. Buckets that are reduced at the same time, as on CPUs,
- * have a line each, since a line has no two things at a time. cJSON's own functions take NULL for an object
- * that there was no memory for.
- */
-#include <inttypes.h>
-#include <stdio.h>
+/* trace.json of a run: the timeline of its last step. */
+#include <math.h>
 #include <stdlib.h>
 
 #include <cjson/cJSON.h>
@@ -14,115 +8,33 @@
 #include "base/log.h"
 #include "io/metrics.h"
 #include "launcher/run.h"
+#include "launcher/trace_json.h"
 
-#define COMM_LINES 16
-
-/* Lines of one device. */
-typedef struct lines {
-    int32_t device;
-    int     comm;                    /* in use */
-    double  comm_end_us[COMM_LINES]; /* of what is on each */
-} lines_t;
-
-static cJSON *add_event(cJSON *events, const char *name, const char *kind, int32_t device, int line)
+static ddp_trace_span_t convert(const ddp_run_t *run, const ddp_span_t *span)
 {
-    cJSON *event = cJSON_CreateObject();
+    const bool is_comm = ddp_span_is_comm(run, span->phase);
 
-    (void)cJSON_AddStringToObject(event, "name", name);
-    (void)cJSON_AddStringToObject(event, "ph", kind);
-    (void)cJSON_AddNumberToObject(event, "pid", device);
-    (void)cJSON_AddNumberToObject(event, "tid", line);
-    (void)cJSON_AddItemToArray(events, event);
-    return event;
-}
-
-/* The name of a device, or of one of its lines. */
-static void add_name(cJSON *events, const char *what, int32_t device, int line, const char *name)
-{
-    cJSON *event = add_event(events, what, "M", device, line);
-
-    (void)cJSON_AddStringToObject(cJSON_AddObjectToObject(event, "args"), "name", name);
-}
-
-/* Where it is free, else on a new line. */
-static int comm_line(cJSON *events, lines_t *lines, const ddp_span_t *span)
-{
-    char name[32];
-    int  line = 0;
-
-    while (line < lines->comm && lines->comm_end_us[line] > span->start_us && line + 1 < COMM_LINES) {
-        line++;
-    }
-    if (line == lines->comm) {
-        lines->comm++;
-        snprintf(name, sizeof(name), line == 0 ? "comm" : "comm %d", line + 1);
-        add_name(events, "thread_name", lines->device, 1 + line, name);
-    }
-    lines->comm_end_us[line] = span->end_us;
-    return 1 + line;
-}
-
-static void add_span(cJSON *events, const ddp_run_t *run, const ddp_span_t *span, int line)
-{
-    cJSON *event = add_event(events, ddp_span_phase_name(run, span->phase), "X", span->device, line);
-    cJSON *args  = NULL;
-
-    (void)cJSON_AddNumberToObject(event, "ts", span->start_us);
-    (void)cJSON_AddNumberToObject(event, "dur", span->end_us - span->start_us);
-    if (run->dp != NULL) {
-        return;
-    }
-    args = cJSON_AddObjectToObject(event, "args");
-    if (ddp_span_is_comm(run, span->phase)) {
-        (void)cJSON_AddNumberToObject(args, "bucket", span->part);
-        (void)cJSON_AddNumberToObject(args, "ready_us", span->ready_us);
-    } else {
-        (void)cJSON_AddNumberToObject(args, "part", span->part);
-    }
-}
-
-static bool is_first(const ddp_span_t *spans, size_t i)
-{
-    for (size_t k = i; k-- > 0;) {
-        if (spans[k].device == spans[i].device) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* With ranks, spans of one lie together, in its order. */
-static void add_spans(cJSON *events, const ddp_run_t *run, const ddp_span_t *spans, size_t n)
-{
-    lines_t lines = {.device = -1};
-    char    name[32];
-
-    for (size_t i = 0; i < n; i++) {
-        int line = 0;
-
-        if (is_first(spans, i)) {
-            lines = (lines_t){.device = spans[i].device};
-            snprintf(name, sizeof(name), "%s %" PRId32, run->dp != NULL ? "device" : "rank", lines.device);
-            add_name(events, "process_name", lines.device, 0, name);
-            add_name(events, "thread_name", lines.device, 0, "compute");
-        }
-        if (ddp_span_is_comm(run, spans[i].phase)) {
-            line = comm_line(events, &lines, &spans[i]);
-        }
-        add_span(events, run, &spans[i], line);
-    }
+    return (ddp_trace_span_t){.phase    = ddp_span_phase_name(run, span->phase),
+                              .device   = span->device,
+                              .is_comm  = is_comm,
+                              .part     = run->dp != NULL ? DDP_TRACE_NO_PART : span->part,
+                              .start_us = span->start_us,
+                              .end_us   = span->end_us,
+                              .ready_us = is_comm ? span->ready_us : NAN};
 }
 
 void ddp_trace_file_write(ddp_run_t *run, uint64_t step, const ddp_span_t *spans, size_t n)
 {
-    ddp_status_t status = DDP_OK;
-    cJSON       *trace  = cJSON_CreateObject();
-    char        *text   = NULL;
+    ddp_status_t      status = DDP_OK;
+    ddp_trace_span_t *all    = calloc(n + 1, sizeof(*all));
+    char             *text   = NULL;
 
-    (void)cJSON_AddStringToObject(trace, "displayTimeUnit", "ms");
-    (void)cJSON_AddNumberToObject(cJSON_AddObjectToObject(trace, "otherData"), "step", (double)step);
-    add_spans(cJSON_AddArrayToObject(trace, "traceEvents"), run, spans, n);
-    text = cJSON_PrintUnformatted(trace);
+    for (size_t i = 0; all != NULL && i < n; i++) {
+        all[i] = convert(run, &spans[i]);
+    }
+    if (all != NULL) {
+        text = ddp_trace_json(run->dp != NULL ? "device" : "rank", step, all, n);
+    }
     ddp_run_watch_disk(run, "writing trace.json");
     status = text != NULL ? ddp_file_write(run->folder, "trace.json", text)
                           : ddp_fail(DDP_ERR_NO_MEMORY, "no memory for trace.json");
@@ -131,5 +43,5 @@ void ddp_trace_file_write(ddp_run_t *run, uint64_t step, const ddp_span_t *spans
         ddp_log(DDP_LOG_WARN, "no trace: %s", ddp_error_line());
     }
     cJSON_free(text);
-    cJSON_Delete(trace);
+    free(all);
 }
