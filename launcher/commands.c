@@ -9,6 +9,7 @@
 #include "launcher/eval_command.h"
 #include "launcher/generate_command.h"
 #include "launcher/inspect.h"
+#include "launcher/report.h"
 #include "launcher/suggest.h"
 #include "launcher/supervise.h"
 
@@ -25,6 +26,8 @@ const ddp_command_t ddp_commands[] = {
     {"inspect", "what is in a checkpoint or a file of weights, or where two differ", ddp_inspect_command},
     {"supervise", "start a training, and after a fault start it again where it left off",
      ddp_supervise_command},
+    {"report", "what became of a run, as a page with charts; also for TensorBoard and Perfetto",
+     ddp_report_command},
 };
 const size_t ddp_n_commands = sizeof(ddp_commands) / sizeof(ddp_commands[0]);
 

@@ -184,11 +184,11 @@ static void put_charts(const ddp_compare_t *compare, FILE *out)
     ddp_compare_throughput(compare, NULL, out);
     fputs("</figure>\n<figure>\n<figcaption>Memory of each device</figcaption>\n", out);
     ddp_compare_memory_chart(compare, out);
-    ddp_page_key(out, kinds, DDP_COMPARE_MEMORY_KINDS);
+    ddp_page_key(out, kinds, kinds, DDP_COMPARE_MEMORY_KINDS);
     fputs("</figure>\n", out);
     ddp_compare_timelines(compare, out);
     fputs("</div>\n", out);
-    ddp_page_key(out, phases, sizeof(phases) / sizeof(phases[0]));
+    ddp_page_key(out, phases, phases, sizeof(phases) / sizeof(phases[0]));
 }
 
 static void put_verdict(const ddp_compare_t *compare, FILE *out)

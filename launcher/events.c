@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <xxhash.h>
 
 #include "base/error.h"
@@ -21,8 +22,19 @@ static void add_text(cJSON *object, const char *name, const char *value)
     }
 }
 
+/* When, to the millisecond; last, so that what says more comes first. */
+static void add_time(cJSON *event)
+{
+    struct timespec now;
+
+    if (clock_gettime(CLOCK_REALTIME, &now) == 0) {
+        ddp_events_number(event, "time", (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3);
+    }
+}
+
 void ddp_events_write(ddp_run_t *run, cJSON *event)
 {
+    add_time(event);
     ddp_run_watch_disk(run, "writing metrics.jsonl");
     ddp_metrics_write(run->metrics, event);
     ddp_run_watch_end(run);
@@ -145,6 +157,7 @@ void ddp_event_start(ddp_run_t *run)
     for (int r = 0; hosts != NULL && r < ddp_comm_size(run->comm); r++) {
         cJSON_AddItemToArray(hosts, cJSON_CreateString(ddp_comm_host(run->comm, r)));
     }
+    add_text(event, "version", DDP_VERSION);
     add_text(event, "mode", run->config.train.mode == DDP_MODE_DP ? "dp" : "ddp");
     add_devices(event, run);
     ddp_events_number(event, "ranks", ddp_comm_size(run->comm));
@@ -251,6 +264,14 @@ void ddp_event_stop(ddp_run_t *run, uint64_t step)
     cJSON *event = ddp_metrics_event("stop");
 
     ddp_events_number(event, "step", (double)step);
+    ddp_events_write(run, event);
+}
+
+void ddp_event_fail(ddp_run_t *run, const char *line)
+{
+    cJSON *event = ddp_metrics_event("fail");
+
+    add_text(event, "error", line);
     ddp_events_write(run, event);
 }
 

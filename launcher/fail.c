@@ -64,6 +64,15 @@ static void speak_once(ddp_run_t *run, ddp_status_t status, const char *line)
     }
 }
 
+/* First of all, since mpirun ends rank 0 as soon as another rank has left; but not where the disk is the
+ * cause. */
+static void tell_metrics(ddp_run_t *run, ddp_status_t status, const char *line)
+{
+    if (run->metrics != NULL && status != DDP_ERR_IO && !run->checkpoints.is_held) {
+        ddp_event_fail(run, line);
+    }
+}
+
 int ddp_run_fail(ddp_run_t *run, ddp_status_t status, bool *may_finalize_p)
 {
     char line[DDP_ERROR_LINE_SIZE];
@@ -75,6 +84,7 @@ int ddp_run_fail(ddp_run_t *run, ddp_status_t status, bool *may_finalize_p)
         snprintf(line, sizeof(line), "%s", ddp_status_text(status));
     }
     ddp_progress_clear(&run->progress);
+    tell_metrics(run, status, line);
     *may_finalize_p = false;
     if (run->comm == NULL) {
         /* too early to ask the others: the first rank's exit ends the job while the rest still hold back */

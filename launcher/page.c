@@ -75,11 +75,13 @@ void ddp_page_close_table(FILE *out)
     fputs("</tbody></table></div>\n", out);
 }
 
-void ddp_page_key(FILE *out, const char *const *names, size_t n)
+void ddp_page_key(FILE *out, const char *const *styles, const char *const *texts, size_t n)
 {
     fputs("<ul class=\"key\">", out);
     for (size_t i = 0; i < n; i++) {
-        fprintf(out, "<li><i class=\"%s\"></i>%s</li>", names[i], names[i]);
+        fprintf(out, "<li><i class=\"%s\"></i>", styles[i]);
+        ddp_xml_text(out, texts[i]);
+        fputs("</li>", out);
     }
     fputs("</ul>\n", out);
 }

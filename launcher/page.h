@@ -19,7 +19,7 @@ void ddp_page_text(FILE *out, const char *element, const char *style, const char
 void ddp_page_open_table(FILE *out, const char *id, const char *title, const char *const *head, size_t n);
 void ddp_page_close_table(FILE *out);
 
-/** What colours mean. @param [in] names  [n], each also the class of its colour */
-void ddp_page_key(FILE *out, const char *const *names, size_t n);
+/** What colours mean. @param [in] styles  [n], classes. @param [in] texts  [n] */
+void ddp_page_key(FILE *out, const char *const *styles, const char *const *texts, size_t n);
 
 #endif

@@ -1,8 +1,9 @@
-"""Opens a page of `ddptrain compare` in headless Chromium and compares it with compare.json.
+"""Opens a page in headless Chromium; one of `ddptrain compare` is compared with compare.json.
 
-Usage: python3 browser.py FOLDER [SCREENSHOTS]. At 360 and 1280 pixels, light and dark: no message on the console, no
-request to anywhere else, nothing wider than the window, and what the page shows is what compare.json says. Exit status
-77: there is no Chromium. Talks over --remote-debugging-pipe, so it needs nothing but Python.
+Usage: python3 browser.py FOLDER|PAGE.html [SCREENSHOTS]. At 360 and 1280 pixels, light and dark: no message on the
+console, no request to anywhere else, nothing wider than the window, nothing cut off; and in a FOLDER of `compare` what the
+page shows is what compare.json says. Exit status 77: there is no Chromium. Talks over --remote-debugging-pipe, so it
+needs nothing but Python.
 """
 
 import base64
@@ -93,9 +94,9 @@ CELLS = """[...document.querySelectorAll('td[data-field]')].map(e => [e.parentEl
     e.parentElement.dataset.devices, e.dataset.field, e.innerText.trim()])"""
 
 
-def check(browser, folder, width, scheme, failures):
+def check_layout(browser, path, width, scheme, failures):
     where = "%d pixels, %s" % (width, scheme)
-    open_page(browser, folder / "compare.html", width, scheme)
+    open_page(browser, path, width, scheme)
     for event in browser.events:
         if event["method"] in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
             failures.append("%s: console: %s" % (where, event["params"]))
@@ -112,6 +113,10 @@ def check(browser, folder, width, scheme, failures):
     paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     if (paper == "rgb(255, 255, 255)") != (scheme == "light"):
         failures.append("%s: paper is %s" % (where, paper))
+
+
+def check_compare(browser, folder, width, scheme, failures):
+    where = "%d pixels, %s" % (width, scheme)
     shown = browser.evaluate("document.querySelector('.headline').innerText")
     data = json.loads((folder / "compare.json").read_text())
     if shown != data["verdict"]:
@@ -121,7 +126,8 @@ def check(browser, folder, width, scheme, failures):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1]).resolve()
+    where = pathlib.Path(sys.argv[1]).resolve()
+    path = where if where.is_file() else where / "compare.html"
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         print("no Chromium here: apt-get install chromium")
@@ -136,7 +142,9 @@ def main():
                 browser.call(domain + ".enable")
             for width in (360, 1280):
                 for scheme in ("light", "dark"):
-                    check(browser, folder, width, scheme, failures)
+                    check_layout(browser, path, width, scheme, failures)
+                    if where.is_dir():
+                        check_compare(browser, where, width, scheme, failures)
                     if len(sys.argv) > 2:
                         shot = browser.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
                         name = "page-%d-%s.png" % (width, scheme)

@@ -352,7 +352,7 @@ in_order()
     sed -n 's/.*"event":"step".*"step_ms":\([^,]*\),.*"forward_ms":\([^,]*\),"backward_ms":\([^,]*\),.*/\1 \2 \3/p' \
         "$1/metrics.jsonl" | awk '$2 <= 0 || $3 <= 0 || $2 + $3 > $1 * 1.001 { bad = 1 } { n++ } END { exit bad || n < 3 }' ||
         fail "$1: forward and backward are no parts of a step"
-    sed -n 's/.*"event":"trace".*"step_ms":\([^,]*\),"spans":\[\(.*\)\]}/\1 \2/p' "$1/metrics.jsonl" |
+    sed -n 's/.*"event":"trace".*"step_ms":\([^,]*\),"spans":\[\(.*\)\],"time.*/\1 \2/p' "$1/metrics.jsonl" |
         tr '[],"' '    ' | awk -v np="$2" '
         { limit = $1 * 1000
           for (i = 2; i + 3 <= NF; i += 4) {

@@ -1,0 +1,158 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "launcher/json_read.h"
+#include "launcher/report.h"
+
+/* Make `n` of `old` values; new ones are 0. @return false: no memory */
+static bool grow(double **list_p, size_t old, size_t n)
+{
+    double *more = realloc(*list_p, n * sizeof(*more));
+
+    if (more == NULL) {
+        return false;
+    }
+    for (size_t i = old; i < n; i++) {
+        more[i] = 0;
+    }
+    *list_p = more;
+    return true;
+}
+
+static ddp_status_t make_room(ddp_report_heat_t *heat, size_t ranks)
+{
+    ddp_status_t status = DDP_OK;
+    const size_t old    = heat->ranks;
+
+    if (ranks <= old) {
+        return status;
+    }
+    DDP_REQUIRE(grow(&heat->compute, old * DDP_REPORT_COLUMNS, ranks * DDP_REPORT_COLUMNS) &&
+                    grow(&heat->computed, old, ranks) && grow(&heat->waited, old, ranks) &&
+                    grow(&heat->communicated, old, ranks) && grow(&heat->slowest, old, ranks) &&
+                    grow(&heat->told, old, ranks),
+                DDP_ERR_NO_MEMORY, "no memory for the times of %zu ranks", ranks);
+    heat->ranks = ranks;
+out:
+    return status;
+}
+
+/* Each pair of neighbouring columns becomes one. */
+static void merge(ddp_report_heat_t *heat)
+{
+    for (size_t c = 0; c < DDP_REPORT_COLUMNS / 2; c++) {
+        heat->first_x[c] = heat->first_x[2 * c];
+        heat->last_x[c]  = heat->last_x[2 * c + 1];
+        heat->count[c]   = heat->count[2 * c] + heat->count[2 * c + 1];
+    }
+    for (size_t r = 0; r < heat->ranks; r++) {
+        double *row = heat->compute + r * DDP_REPORT_COLUMNS;
+
+        for (size_t c = 0; c < DDP_REPORT_COLUMNS / 2; c++) {
+            row[c] = row[2 * c] + row[2 * c + 1];
+        }
+        memset(row + DDP_REPORT_COLUMNS / 2, 0, DDP_REPORT_COLUMNS / 2 * sizeof(*row));
+    }
+    heat->n /= 2;
+    heat->per_column *= 2;
+}
+
+/* The column of a new event. */
+static size_t take_column(ddp_report_heat_t *heat, double step)
+{
+    heat->per_column = heat->per_column == 0 ? 1 : heat->per_column;
+    if (heat->n == 0 || heat->count[heat->n - 1] == heat->per_column) {
+        if (heat->n == DDP_REPORT_COLUMNS) {
+            merge(heat);
+        }
+        heat->first_x[heat->n] = step;
+        heat->count[heat->n]   = 0;
+        heat->n++;
+    }
+    heat->last_x[heat->n - 1] = step;
+    heat->count[heat->n - 1]++;
+    return heat->n - 1;
+}
+
+static double at_least_zero(double value)
+{
+    return value > 0 ? value : 0; /* a NaN is nothing */
+}
+
+ddp_status_t ddp_report_heat_add(ddp_report_heat_t *heat, const cJSON *event)
+{
+    ddp_status_t status  = DDP_OK;
+    const cJSON *list    = cJSON_GetObjectItemCaseSensitive(event, "ranks");
+    const double step    = ddp_json_number(event, "step");
+    const double slowest = ddp_json_number(event, "slowest_rank");
+    double       most    = -1;
+    size_t       column;
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, list)
+    {
+        most = fmax(most, ddp_json_number(item, "rank")); /* fmax() passes over a NaN */
+    }
+    DDP_REQUIRE(isfinite(step) && most >= 0, DDP_ERR_FORMAT, "a straggler event without step or ranks");
+    most = fmin(most, DDP_REPORT_MAX_RANKS - 1);
+    DDP_TRY(make_room(heat, (size_t)most + 1));
+    column = take_column(heat, step);
+    cJSON_ArrayForEach(item, list)
+    {
+        const double rank = ddp_json_number(item, "rank");
+        const double ms   = at_least_zero(ddp_json_number(item, "compute_ms"));
+
+        if (rank >= 0 && rank <= most) {
+            const size_t r = (size_t)rank;
+
+            heat->compute[r * DDP_REPORT_COLUMNS + column] += ms;
+            heat->computed[r] += ms;
+            heat->waited[r] += at_least_zero(ddp_json_number(item, "wait_ms"));
+            heat->communicated[r] += at_least_zero(ddp_json_number(item, "comm_ms"));
+            heat->told[r]++;
+        }
+    }
+    if (slowest >= 0 && slowest <= most) {
+        heat->slowest[(size_t)slowest]++;
+    }
+    heat->events++;
+out:
+    return status;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double ddp_report_heat_median(const ddp_report_heat_t *heat, size_t column)
+{
+    double all[DDP_REPORT_MAX_RANKS];
+    size_t n = 0;
+
+    for (size_t r = 0; r < heat->ranks; r++) {
+        const double ms = heat->compute[r * DDP_REPORT_COLUMNS + column];
+
+        if (ms > 0) {
+            all[n++] = ms;
+        }
+    }
+    qsort(all, n, sizeof(all[0]), ascending);
+    return n > 0 ? all[(n - 1) / 2] : NAN;
+}
+
+void ddp_report_heat_free(ddp_report_heat_t *heat)
+{
+    free(heat->compute);
+    free(heat->computed);
+    free(heat->waited);
+    free(heat->communicated);
+    free(heat->slowest);
+    free(heat->told);
+    *heat = (ddp_report_heat_t){0};
+}
