@@ -64,7 +64,7 @@ out:
     return status;
 }
 
-/* Equal where the same number means the same process. */
+/* Equal where the same number means the same process, and 127.0.0.1 the same machine. */
 static uint64_t make_place(void)
 {
     char        text[128] = "";
@@ -77,6 +77,9 @@ static uint64_t make_place(void)
         (void)fclose(file); /* was only read */
     }
     if (stat("/proc/self/ns/pid", &info) == 0) {
+        used += (size_t)snprintf(text + used, sizeof(text) - used, " %lu", (unsigned long)info.st_ino);
+    }
+    if (stat("/proc/self/ns/net", &info) == 0) {
         used += (size_t)snprintf(text + used, sizeof(text) - used, " %lu", (unsigned long)info.st_ino);
     }
     return XXH3_64bits(text, used);
@@ -313,6 +316,7 @@ static ddp_status_t make_hall(ddp_comm_t *comm)
     if (comm->local_rank == 0) {
         for (int l = 0; l < comm->local_size; l++) {
             atomic_store(&((ddp_hall_t *)memory)->seat[l].waits_for, -1);
+            atomic_store(&((ddp_hall_t *)memory)->seat[l].place, DDP_NO_BUCKET);
         }
     }
     DDP_TRY(ddp_comm_agree_machine(comm, ddp_fault("comm_hall", comm->rank))); /* seats are ready after it */

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "ddp/comm.h"
+#include "ddp/stage.h"
 
 /** One cache line each, so that ranks do not disturb each other. */
 typedef struct ddp_flag {
@@ -55,6 +56,9 @@ ddp_status_t ddp_comm_idle(void *comm, int64_t waited_ns);
  * meanwhile, if there is one. */
 ddp_status_t ddp_comm_wait_flag(ddp_comm_t *comm, const ddp_flag_t *flag, uint64_t value,
                                 ddp_wait_t wait) DDP_NODISCARD;
+
+/** Where this rank is, for the line that names it: two stores, and progress. @param [in] step  from 1 */
+void ddp_comm_at(ddp_comm_t *comm, uint64_t step, ddp_stage_t phase, uint32_t bucket);
 
 /** Count progress of this rank (a long operation that sets no flag). */
 void ddp_comm_progressed(ddp_comm_t *comm);

@@ -23,6 +23,18 @@ typedef struct ddp_member {
     int32_t  spare;
 } ddp_member_t;
 
+/** How a rank is. Crosses the network as a byte. */
+typedef enum ddp_life {
+    DDP_LIFE_RUNS    = 0,
+    DDP_LIFE_STOPPED = 1,
+    DDP_LIFE_ENDED   = 2, /* without a word */
+    DDP_LIFE_FAILED  = 3, /* asks to say why */
+    DDP_LIFE_GAVE_UP = 4, /* because of another */
+    DDP_LIFE_DONE    = 5, /* its work is over, or somebody has said why it ends */
+    DDP_LIFE_ORPHAN  = 6, /* its launcher has ended */
+    DDP_LIVES        = 7,
+} ddp_life_t;
+
 /** A rank's place in the hall. */
 typedef struct ddp_seat {
     _Alignas(64) _Atomic uint64_t progress; /* grows with everything the rank gets done */
@@ -30,7 +42,21 @@ typedef struct ddp_seat {
     _Atomic int32_t gave_up;                /* that wait has failed: if the rank ends now, it is no cause */
     ddp_flag_t      meet;                   /* rounds of the machine's barrier */
     uint64_t        window, offset, count;  /* its argument of an all-reduce; guarded by `meet` */
+    /* For the monitor: where the rank is, and its time so far. `steps` is written last. */
+    _Alignas(64) _Atomic uint64_t step;
+    _Atomic uint64_t place; /* ddp_stage_t << 32 | bucket */
+    _Atomic uint64_t compute_us, wait_us, comm_us, steps;
+    /* By the monitor's thread: */
+    _Alignas(64) _Atomic uint64_t beat;
+    _Atomic int32_t life; /* ddp_life_t, as far as the rank itself says */
 } ddp_seat_t;
+
+/** What is known of a rank of another machine; the monitor of one of ours writes it. */
+typedef struct ddp_far {
+    _Atomic uint64_t progress;
+    _Atomic int32_t  waits_for;
+    _Atomic int32_t  life; /* ddp_life_t */
+} ddp_far_t;
 
 /** The page that the ranks of a machine share. */
 typedef struct ddp_hall {
@@ -114,6 +140,7 @@ struct ddp_comm {
     size_t        n_windows, window_capacity;
     bool          is_kept;  /* windows stay when the communicator goes */
     ddp_hall_t   *hall;     /* borrowed from window 0; NULL until it is there */
+    ddp_far_t    *far;      /* borrowed from the monitor, [size]; NULL without one, or on one machine */
     float        *staging;  /* borrowed from a window: this rank's part; NULL until first needed */
     uint64_t      meetings; /* rounds of the machine's barrier so far */
 
@@ -179,6 +206,8 @@ void ddp_comm_watch_open(ddp_comm_t *comm);
 void ddp_comm_watch_close(ddp_comm_t *comm);
 /** A new wait begins. */
 void ddp_comm_run_start(ddp_comm_t *comm);
+/** Can it be seen that rank `rank` of this place has ended? Any thread. */
+bool ddp_comm_has_ended(const ddp_comm_t *comm, int rank);
 /** What ddp_comm_look() found out. */
 typedef enum ddp_sight {
     DDP_SIGHT_FINE  = 0,

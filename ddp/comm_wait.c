@@ -52,6 +52,19 @@ void ddp_comm_progressed(ddp_comm_t *comm)
     ddp_comm_publish_wait(comm, -1);
 }
 
+void ddp_comm_at(ddp_comm_t *comm, uint64_t step, ddp_stage_t phase, uint32_t bucket)
+{
+    ddp_seat_t *seat;
+
+    if (comm->hall == NULL) {
+        return;
+    }
+    seat = ddp_comm_seat(comm, comm->rank);
+    atomic_store_explicit(&seat->step, step, memory_order_relaxed);
+    atomic_store_explicit(&seat->place, (uint64_t)phase << 32 | bucket, memory_order_relaxed);
+    ddp_comm_progressed(comm);
+}
+
 /*
  * No wake-up is lost: a sleeper has read the bell before it polled its flag (bell_seen), counts itself among
  * the sleepers and then sleeps only while the bell still has that value. The setter stores the flag, rings,
@@ -80,11 +93,11 @@ void ddp_comm_waiting(ddp_comm_t *comm, ddp_wait_t wait)
 
 void ddp_comm_publish_wait(ddp_comm_t *comm, int rank)
 {
-    if (comm->hall == NULL || (rank < 0 && !comm->is_published)) {
+    if (comm->hall == NULL || (rank == -1 && !comm->is_published)) {
         return;
     }
     atomic_store_explicit(&ddp_comm_seat(comm, comm->rank)->waits_for, rank, memory_order_relaxed);
-    comm->is_published = rank >= 0;
+    comm->is_published = rank != -1;
 }
 
 void ddp_comm_publish_failure(ddp_comm_t *comm, int rank)
@@ -121,7 +134,7 @@ void ddp_comm_watch_close(ddp_comm_t *comm)
     }
 }
 
-static bool has_ended(const ddp_comm_t *comm, int rank)
+bool ddp_comm_has_ended(const ddp_comm_t *comm, int rank)
 {
     struct pollfd ask = {comm->pidfd[rank], POLLIN, 0};
 
@@ -144,6 +157,38 @@ typedef struct chain {
     bool     has_ended;
 } chain_t;
 
+/** What a rank says of itself, or is known of one of another machine. */
+typedef struct sign {
+    uint64_t progress;
+    int      waits_for;
+    bool     has_ended; /* and is no victim of another rank */
+} sign_t;
+
+/* @return false: nothing is known of it but its end */
+static bool read_sign(const ddp_comm_t *comm, int rank, sign_t *sign)
+{
+    const bool is_over = ddp_comm_has_ended(comm, rank);
+
+    *sign = (sign_t){0, -1, is_over};
+    if (comm->hall != NULL && ddp_comm_is_local(comm, rank)) {
+        ddp_seat_t *seat = ddp_comm_seat(comm, rank);
+
+        sign->has_ended = is_over && !atomic_load_explicit(&seat->gave_up, memory_order_acquire);
+        sign->progress  = atomic_load_explicit(&seat->progress, memory_order_relaxed);
+        sign->waits_for = atomic_load_explicit(&seat->waits_for, memory_order_relaxed);
+        return true;
+    }
+    if (comm->far != NULL) {
+        const ddp_far_t *far = &comm->far[rank];
+
+        sign->has_ended = is_over || atomic_load_explicit(&far->life, memory_order_relaxed) == DDP_LIFE_ENDED;
+        sign->progress  = atomic_load_explicit(&far->progress, memory_order_relaxed);
+        sign->waits_for = atomic_load_explicit(&far->waits_for, memory_order_relaxed);
+        return true;
+    }
+    return false;
+}
+
 /* Rank 1 may wait for rank 2, which waits for rank 3: then it is rank 3 that matters. */
 static chain_t follow(const ddp_comm_t *comm, int rank)
 {
@@ -152,28 +197,22 @@ static chain_t follow(const ddp_comm_t *comm, int rank)
     if (comm->hall != NULL) {
         chain.moves = atomic_load_explicit(&ddp_comm_seat(comm, comm->rank)->progress, memory_order_relaxed);
     }
-    for (int hop = 0; hop < comm->local_size; hop++) {
-        const bool  is_over = has_ended(comm, chain.end);
-        ddp_seat_t *seat    = NULL;
-        int         next;
+    for (int hop = 0; hop < comm->size; hop++) {
+        sign_t     sign;
+        const bool is_known = read_sign(comm, chain.end, &sign);
 
-        if (comm->hall != NULL && ddp_comm_is_local(comm, chain.end)) {
-            seat = ddp_comm_seat(comm, chain.end);
-        }
-        chain.has_ended =
-            is_over && (seat == NULL || !atomic_load_explicit(&seat->gave_up, memory_order_acquire));
-        if (chain.has_ended || seat == NULL) {
+        chain.has_ended = sign.has_ended;
+        if (chain.has_ended || !is_known) {
             return chain;
         }
-        chain.moves += atomic_load_explicit(&seat->progress, memory_order_relaxed);
-        next = atomic_load_explicit(&seat->waits_for, memory_order_relaxed);
-        if (next < 0 || next >= comm->size) {
+        chain.moves += sign.progress;
+        if (sign.waits_for < 0 || sign.waits_for >= comm->size) {
             return chain;
         }
-        if (next == comm->rank) {
+        if (sign.waits_for == comm->rank) {
             break;
         }
-        chain.end = next;
+        chain.end = sign.waits_for;
     }
     chain.end = rank; /* a circle */
     return chain;
@@ -273,6 +312,15 @@ static ddp_status_t look_at_all(ddp_comm_t *comm, int64_t waited_ns, int64_t now
                     (double)comm->timeout_ms / 1000.0, describe(&comm->wait, what, sizeof(what)));
 }
 
+/* Whoever reads where this rank is learns what it waits for. */
+static void publish_bucket(ddp_comm_t *comm)
+{
+    _Atomic uint64_t *place = &ddp_comm_seat(comm, comm->rank)->place;
+    const uint64_t    phase = atomic_load_explicit(place, memory_order_relaxed) >> 32;
+
+    atomic_store_explicit(place, phase << 32 | (uint32_t)comm->wait.bucket, memory_order_relaxed);
+}
+
 static ddp_status_t look_around(ddp_comm_t *comm, int64_t waited_ns)
 {
     const int64_t now     = ddp_clock_ns();
@@ -285,6 +333,7 @@ static ddp_status_t look_around(ddp_comm_t *comm, int64_t waited_ns)
     }
     comm->looked_ns = now;
     if (comm->wait.rank == DDP_WAIT_ALL) {
+        ddp_comm_publish_wait(comm, DDP_WAIT_ALL);
         return look_at_all(comm, waited_ns, now, limit);
     }
     if (comm->wait.rank < 0) { /* nobody said what for */
@@ -293,6 +342,7 @@ static ddp_status_t look_around(ddp_comm_t *comm, int64_t waited_ns)
                    : ddp_fail(DDP_ERR_TIMEOUT, "waited %g s", (double)comm->timeout_ms / 1000.0);
     }
     ddp_comm_publish_wait(comm, comm->wait.rank);
+    publish_bucket(comm);
     sight = ddp_comm_look(comm, comm->wait.rank, now, limit, &culprit);
     if (sight != DDP_SIGHT_FINE) {
         return complain(comm, sight, culprit);

@@ -183,6 +183,7 @@ static ddp_status_t second_phase(ddp_reducer_t *r)
             return DDP_IN_PROGRESS;
         }
     }
+    ddp_comm_at(r->comm, r->step, DDP_STAGE_UPDATE, DDP_NO_BUCKET);
     start = ddp_clock_ns();
     ddp_reducer_norm(r);
     for (size_t b = 0; b < r->n_buckets; b++) {

@@ -27,6 +27,7 @@ static ddp_status_t complete_bucket(ddp_reducer_t *r, size_t b)
         DDP_TRY(r->path->merge(r, b, r->merges[i]));
     }
     if (r->leaves_left == 1) {
+        ddp_comm_at(r->comm, r->step, DDP_STAGE_BACKWARD, (uint32_t)b);
         DDP_TRY(launch(r, b));
     }
 out:
@@ -86,6 +87,7 @@ ddp_status_t ddp_reducer_step_begin(ddp_reducer_t *r, const ddp_step_t *step)
 
     DDP_REQUIRE(r->state == DDP_REDUCER_IDLE, DDP_ERR_STATE, "step_begin inside a step");
     DDP_TRY(count_present(r, step, &present));
+    ddp_comm_at(r->comm, r->step + 1, DDP_STAGE_FORWARD, DDP_NO_BUCKET);
     DDP_TRY(r->path->step_begin(r, present));
     r->step++;
     r->state           = DDP_REDUCER_STEP;
@@ -132,7 +134,7 @@ ddp_status_t ddp_reducer_micro_begin(ddp_reducer_t *r, size_t micro_batch, float
     }
     memset(r->is_ready, 0, r->params.n_tensors);
     r->state = DDP_REDUCER_FORWARD;
-    ddp_comm_progressed(r->comm);
+    ddp_comm_at(r->comm, r->step, DDP_STAGE_FORWARD, DDP_NO_BUCKET);
     *grads_p      = r->grads;
     *accumulate_p = r->accumulate;
 out:
@@ -165,7 +167,7 @@ ddp_status_t ddp_reducer_forward_done(ddp_reducer_t *r, const ddp_loss_stats_t *
     DDP_REQUIRE(r->state == DDP_REDUCER_FORWARD, DDP_ERR_STATE, "forward_done without micro_begin");
     DDP_TRY(check_used(r, used));
     r->state = DDP_REDUCER_BACKWARD;
-    ddp_comm_progressed(r->comm);
+    ddp_comm_at(r->comm, r->step, DDP_STAGE_BACKWARD, DDP_NO_BUCKET);
     for (size_t i = 0; i < r->params.n_tensors; i++) {
         r->used[i] = used[i] != 0;
     }
@@ -230,6 +232,7 @@ ddp_status_t ddp_reducer_step_end(ddp_reducer_t *r, ddp_step_result_t *result_p)
 
     DDP_REQUIRE(r->state == DDP_REDUCER_STEP && r->leaves_left == 0, DDP_ERR_STATE,
                 "step_end before the last micro-batch: %zu are left", r->leaves_left);
+    ddp_comm_at(r->comm, r->step, DDP_STAGE_REDUCE, DDP_NO_BUCKET);
     DDP_TRY(r->path->wait(r));
     r->state = DDP_REDUCER_IDLE;
     DDP_TRY(ddp_reducer_check_sums(r));

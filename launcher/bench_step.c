@@ -352,6 +352,7 @@ ddp_status_t ddp_bench_ops(ddp_run_t *run, ddp_status_t early)
     while (name != NULL && run->isa > DDP_ISA_PLAIN) {
         isa = run->isa - 1;
         ddp_run_teardown(run);
+        ddp_run_part(run);
         DDP_TRY(bench(run, DDP_OK, isa, true));
     }
 out:

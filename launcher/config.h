@@ -97,6 +97,8 @@ typedef struct ddp_config {
         double   timeout_s;
         uint64_t checksum_every;
         bool     trace_buckets;
+        bool     monitor;
+        uint64_t straggler_every; /* steps; 0: never */
     } ddp;
     struct {
         char devices[DDP_CONFIG_TEXT_SIZE]; /* "0,1"; "": all; launcher/devices.h reads these texts */

@@ -182,6 +182,10 @@ const ddp_key_t ddp_keys[] = {
           "between two checks that all machines hold the same weights; 0: never"),
     {"ddp", "trace_buckets", KEY_BOOL, AT(ddp.trace_buckets), "false", 0, 0, false, false, NULL, "", NULL,
      "step events tell when each bucket of the step was ready, launched and done on rank 0"},
+    {"ddp", "monitor", KEY_BOOL, AT(ddp.monitor), "true", 0, 0, false, false, NULL, "", NULL,
+     "a thread of each rank names the rank that is lost, over machines too, and ends the others"},
+    COUNT(ddp, straggler_every, "100", 0, DDP_KEY_MANY, "steps", "ddp.monitor=true",
+          "between two straggler events: where each rank's time goes, and who is slowest; 0: none"),
 
     {"dp", "devices", KEY_WORDS, AT(dp.devices), "[]", 0, 0, false, false, "[0, 1]", "", "train.mode=dp",
      "ids, the first of which holds parameters and optimizer; a device is a core, or with ddp.device cuda a "

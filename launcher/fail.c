@@ -10,6 +10,7 @@
 #define RANK_DELAY_US    50000
 #define LONGEST_DELAY_US 900000
 #define EARLY_DELAY_US   3000000
+#define DRAIN_MS         65000
 
 /* What a rank tells the others about its failure. */
 typedef struct verdict {
@@ -52,15 +53,25 @@ static bool choose_speaker(ddp_run_t *run, ddp_status_t status, bool *is_mine_p,
 static void speak_once(ddp_run_t *run, ddp_status_t status, const char *line)
 {
     const char *saved = status == DDP_ERR_NOT_FINITE ? ddp_checkpoints_drain(run) : "";
+    char        hint[DDP_WATCH_HINT_SIZE + 16];
 
-    if (is_news(status) || status == DDP_ERR_NOT_FINITE || status == DDP_ERR_MISMATCH) {
+    if (run->watch.monitor == NULL &&
+        (is_news(status) || status == DDP_ERR_NOT_FINITE || status == DDP_ERR_MISMATCH)) {
         int delay =
             ddp_comm_machine(run->comm) * MACHINE_DELAY_US + ddp_comm_local_rank(run->comm) * RANK_DELAY_US;
 
         usleep((useconds_t)(delay < LONGEST_DELAY_US ? delay : LONGEST_DELAY_US));
     }
+    if (status == DDP_ERR_NOT_FINITE && ddp_comm_rank(run->comm) != 0) {
+        ddp_monitor_await(run->watch.monitor, DRAIN_MS); /* all know it; rank 0 may be writing a checkpoint */
+    }
+    if (!ddp_monitor_may_speak(run->watch.monitor, !is_news(status))) {
+        return;
+    }
+    ddp_watch_hint(run, hint, sizeof(hint));
     if (run->spoken == NULL || atomic_exchange(run->spoken, 1) == 0) {
-        ddp_log(DDP_LOG_ERROR, "%s%s%s", line, saved[0] != '\0' ? "; saved before: " : "", saved);
+        ddp_log(DDP_LOG_ERROR, "%s%s%s%s", line, saved[0] != '\0' ? "; saved before: " : "", saved,
+                is_news(status) ? hint : "");
     }
 }
 

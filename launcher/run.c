@@ -240,6 +240,7 @@ ddp_status_t ddp_run_join(ddp_run_t *run, ddp_status_t early)
     memcpy(early_line, ddp_error_line(), sizeof(early_line));
     DDP_TRY(ddp_run_connect(run));
     DDP_TRY(ddp_run_settle(run, early != DDP_OK ? ddp_fail(early, "%s", early_line) : DDP_OK));
+    DDP_TRY(ddp_watch_start(run));
 out:
     return status;
 }
@@ -394,7 +395,12 @@ void ddp_run_teardown(ddp_run_t *run)
     ddp_stream_destroy(&run->compute);
     ddp_device_destroy(&run->device);
     free(run->gpus);
-    run->gpus   = NULL;
+    run->gpus = NULL;
+}
+
+void ddp_run_part(ddp_run_t *run)
+{
+    ddp_watch_end(run);
     run->spoken = NULL; /* memory of the communicator */
     ddp_comm_destroy(&run->comm);
 }

@@ -27,6 +27,7 @@
 #include "launcher/options.h"
 #include "launcher/progress.h"
 #include "launcher/stop.h"
+#include "launcher/watch.h"
 #include "nn/model.h"
 #include "nn/tape.h"
 
@@ -91,7 +92,8 @@ typedef struct ddp_run {
     char            device_name[32];
     ddp_gpu_t      *gpus; /* owned; with ddp.device cuda of all ranks, or of the devices; else NULL */
 
-    ddp_comm_t     *comm;   /* owned, as all that follows */
+    ddp_comm_t     *comm; /* owned, as all that follows */
+    ddp_watch_run_t watch;
     _Atomic int    *spoken; /* in shared memory of the machine: somebody has said why the run ends */
     ddp_isa_t       isa;
     ddp_device_t   *device;
@@ -144,10 +146,14 @@ ddp_status_t ddp_run_build(ddp_run_t *run) DDP_NODISCARD;
 ddp_status_t ddp_run_setup(ddp_run_t *run) DDP_NODISCARD;
 /** The command `train`: all of the above, then train or --dry-run. Collective. */
 ddp_status_t ddp_run_command(ddp_run_t *run, ddp_status_t early) DDP_NODISCARD;
+/** End the process where MPI or a disk may hang: any thread. Does not return. */
+void ddp_run_leave(const ddp_run_t *run, int code);
 /** Whose rounding the results have: "cuda", or the instruction set. */
 const char *ddp_run_arithmetic(const ddp_run_t *run);
-/** Local: frees everything, in any state. */
+/** Local: frees everything but the communicator and the monitor, in any state. */
 void ddp_run_teardown(ddp_run_t *run);
+/** The rest, after MPI_Finalize(): until then ranks may still be lost. */
+void ddp_run_part(ddp_run_t *run);
 /** Open and check the data and fill run->data. Local. */
 ddp_status_t ddp_data_open(ddp_run_t *run) DDP_NODISCARD;
 /** Bring decoded samples into memory, once for each machine, and check that all machines have the same data.

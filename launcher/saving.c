@@ -74,6 +74,7 @@ static void tell_results(ddp_run_t *run)
         if (result.is_saved) {
             c->best_loss = result.best_loss;
             memcpy(c->last_path, result.path, sizeof(c->last_path));
+            ddp_watch_saved(run, c->last_path);
             ddp_log(DDP_LOG_DEBUG, "checkpoint %s, %.1f MB", result.path, (double)result.bytes / 1e6);
         } else {
             ddp_log(DDP_LOG_WARN, "checkpoint of step %" PRIu64 " is not saved: %s", result.step, result.why);
@@ -135,6 +136,7 @@ static ddp_status_t begin(ddp_run_t *run, uint64_t done)
          .loss_scale       = scaled ? (double)scale.scale : 0,
          .loss_scale_steps = scaled ? scale.steps : 0};
 
+    ddp_watch_at(run, done, DDP_STAGE_SAVE);
     status = is_mine && yaml == NULL ? ddp_fail(DDP_ERR_NO_MEMORY, "no memory for a checkpoint") : DDP_OK;
     DDP_TRY(ddp_comm_agree(run->comm, status));
     ddp_config_value(&run->config, ddp_config_find("optimizer", "kind"), kind, sizeof(kind));

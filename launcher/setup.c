@@ -211,7 +211,9 @@ ddp_status_t ddp_run_build(ddp_run_t *run)
 
     DDP_TRY(ddp_memory_check(run));
     DDP_TRY(ddp_comm_agree(run->comm, create_device(run)));
+    ddp_watch_at(run, 0, DDP_STAGE_DATA);
     DDP_TRY(ddp_data_load(run));
+    ddp_watch_at(run, 0, DDP_STAGE_BUILD);
     DDP_TRY(create_trainer(run));
     status = ddp_eval_create(run);
     if (status == DDP_OK) {
@@ -240,6 +242,7 @@ ddp_status_t ddp_run_setup(ddp_run_t *run)
     ddp_run_watch_end(run);
     DDP_TRY(ddp_comm_agree(run->comm, status));
     DDP_TRY(ddp_checkpoints_create(run));
+    ddp_watch_saved(run, "");
     say_start(run);
     if (ddp_comm_rank(run->comm) == 0) {
         ddp_progress_init(&run->progress);

@@ -68,10 +68,19 @@ static void leave(void *ctx, const char *what, int limit_ms)
         leave_mpi(run, what, limit_ms);
         _exit(EXIT_FAILURE);
     }
-    if (run->spoken == NULL || atomic_exchange(run->spoken, 1) == 0) {
+    if (ddp_monitor_may_speak(run->watch.monitor, true) &&
+        (run->spoken == NULL || atomic_exchange(run->spoken, 1) == 0)) {
         ddp_log(DDP_LOG_ERROR, "%s took more than %g s: the disk does not answer", what, limit_ms / 1e3);
     }
     leave_disk(run, EXIT_FAILURE);
+}
+
+void ddp_run_leave(const ddp_run_t *run, int code)
+{
+    if (run->is_disk) {
+        leave_disk(run, code);
+    }
+    _exit(code);
 }
 
 void ddp_run_watch_disk(ddp_run_t *run, const char *what)
@@ -160,8 +169,10 @@ int ddp_start(ddp_run_t *run, const ddp_options_t *options, ddp_status_t early, 
         _exit(code); /* a peer is gone or does not answer: MPI_Finalize would wait for it */
     }
     ddp_watchdog_arm(watchdog, "MPI_Finalize", run->watchdog_ms);
+    ddp_watch_at(run, 0, DDP_STAGE_SHUTDOWN);
     ddp_run_teardown(run);
     MPI_Finalize();
+    ddp_run_part(run);
     ddp_watchdog_destroy(&watchdog);
     return code;
 }

@@ -87,6 +87,7 @@ ddp_status_t ddp_run_step(ddp_run_t *run, uint64_t step, ddp_step_result_t *resu
                                .request   = ddp_stop_request(run)};
 
     DDP_TRY(ddp_fault("train_step", ddp_comm_rank(run->comm)));
+    ddp_watch_at(run, step + 1, DDP_STAGE_FORWARD);
     ddp_range_open("step", (int64_t)step + 1);
     status = run->dp != NULL ? ddp_dp_step(run->dp, &what, result_p)
                              : ddp_trainer_step(run->trainer, &what, result_p);
@@ -288,6 +289,8 @@ static ddp_status_t measured_step(ddp_run_t *run, uint64_t step, ddp_step_result
     }
     end = ddp_clock_ns();
     ddp_measure_step(run, result, ddp_loader_wait_ns(run->loader) - waited, &measure);
+    ddp_watch_step(run, step + 1, ddp_loader_wait_ns(run->loader) - waited,
+                   measure.forward_ns + measure.backward_ns, end - start);
     ddp_measure_add(&window->measure, &measure);
     ddp_measure_add(sum, &measure);
     DDP_TRY(trace(run, step, end - start, result));
@@ -335,6 +338,7 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
         if (is_eval_due(run, step + 1)) {
             const int64_t before = ddp_clock_ns();
 
+            ddp_watch_at(run, step + 1, DDP_STAGE_EVAL);
             DDP_TRY(evaluate(run, step + 1, range.epoch + 1, &end->test));
             loss = end->test.loss;
             window.start_ns += ddp_clock_ns() - before; /* throughput is that of training */

@@ -1,0 +1,257 @@
+/* The ranks of this machine, as shared memory and the kernel show them. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "ddp/monitor_internal.h"
+
+/* Who gets on, or whose thread runs, need not be looked for in /proc. */
+#define DOUBT_NS (700 * DDP_NS_PER_MS)
+
+/* linux/pidfd.h from Linux 6.15 on; an older kernel refuses the call. */
+typedef struct pidfd_info {
+    uint64_t mask, cgroup;
+    uint32_t pid, tgid, ppid, ids[8];
+    int32_t  exit_code;
+} pidfd_info_t;
+_Static_assert(sizeof(pidfd_info_t) == 64, "PIDFD_INFO_SIZE_VER0");
+#define PIDFD_INFO_EXIT_MASK (UINT64_C(1) << 3)
+#define PIDFD_ASK            _IOWR(0xFF, 11, pidfd_info_t)
+
+/* Field `number` of /proc/PID/stat, counted as in proc(5); fields before the 3rd cannot be asked for. */
+static bool read_stat(int pid, int number, char *text, size_t size)
+{
+    char  path[40], line[1024];
+    char *at = NULL;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    if (fgets(line, sizeof(line), file) != NULL) {
+        at = strrchr(line, ')'); /* a name may hold anything */
+    }
+    (void)fclose(file); /* was only read */
+    for (int field = 2; at != NULL && field < number; field++) {
+        at = strchr(at + 1, ' ');
+    }
+    if (at != NULL) {
+        snprintf(text, size, "%.*s", (int)strcspn(at + 1, " \n"), at + 1);
+    }
+    return at != NULL;
+}
+
+bool ddp_process_is_stopped(int pid)
+{
+    char state[8];
+
+    return read_stat(pid, 3, state, sizeof(state)) && (state[0] == 'T' || state[0] == 't');
+}
+
+int32_t ddp_process_wait_status(int pidfd, int pid)
+{
+    pidfd_info_t info = {.mask = PIDFD_INFO_EXIT_MASK};
+    char         text[24];
+
+    if (pidfd >= 0 && ioctl(pidfd, PIDFD_ASK, &info) == 0 && (info.mask & PIDFD_INFO_EXIT_MASK) != 0) {
+        return info.exit_code;
+    }
+    /* a zombie, which its parent has not asked for yet */
+    if (read_stat(pid, 3, text, sizeof(text)) && text[0] == 'Z' && read_stat(pid, 52, text, sizeof(text))) {
+        return (int32_t)strtol(text, NULL, 10);
+    }
+    return DDP_EXIT_UNKNOWN;
+}
+
+/* The number behind `name` in a file of such lines; 0: none. */
+static uint64_t read_count(const char *path, const char *name)
+{
+    FILE        *file  = fopen(path, "re");
+    const size_t used  = strlen(name);
+    uint64_t     count = 0;
+    char         line[256];
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, name, used) == 0 && line[used] == ' ') {
+            count = strtoull(line + used, NULL, 10);
+            break;
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file); /* was only read */
+    }
+    return count;
+}
+
+/* Processes of this control group, or else of the machine, that the kernel has ended for want of memory. */
+static uint64_t count_kills(void)
+{
+    FILE    *file  = fopen("/proc/self/cgroup", "re");
+    uint64_t kills = 0;
+    char     line[512], path[600];
+
+    while (file != NULL && kills == 0 && fgets(line, sizeof(line), file) != NULL) {
+        char *group = strrchr(line, ':');
+
+        line[strcspn(line, "\n")] = '\0';
+        if (group == NULL) {
+            continue;
+        }
+        snprintf(path, sizeof(path),
+                 strncmp(line, "0::", 3) == 0 ? "/sys/fs/cgroup%s/memory.events"
+                                              : "/sys/fs/cgroup/memory%s/memory.oom_control",
+                 group + 1);
+        kills = read_count(path, "oom_kill");
+    }
+    if (file != NULL) {
+        (void)fclose(file); /* was only read */
+    }
+    return kills > 0 ? kills : read_count("/proc/vmstat", "oom_kill");
+}
+
+void ddp_oom_open(ddp_oom_t *oom)
+{
+    oom->kills = count_kills();
+    oom->kmsg  = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (oom->kmsg >= 0) {
+        (void)lseek(oom->kmsg, 0, SEEK_END); /* else what came before is read too */
+    }
+}
+
+void ddp_oom_close(ddp_oom_t *oom)
+{
+    if (oom->kmsg >= 0) {
+        close(oom->kmsg);
+    }
+    oom->kmsg = -1;
+}
+
+bool ddp_oom_has_killed(ddp_oom_t *oom, int pid)
+{
+    char    line[2048], wanted[64];
+    ssize_t bytes;
+
+    snprintf(wanted, sizeof(wanted), "Killed process %d ", pid);
+    for (int i = 0; oom->kmsg >= 0 && i < 10000; i++) { /* one message a call */
+        bytes = read(oom->kmsg, line, sizeof(line) - 1);
+        if (bytes <= 0) {
+            break;
+        }
+        line[bytes] = '\0';
+        if (strstr(line, wanted) != NULL) {
+            return true;
+        }
+    }
+    return count_kills() > oom->kills;
+}
+
+static void set_life(ddp_monitor_t *monitor, ddp_view_t *view, ddp_life_t life)
+{
+    if (view->life != life) {
+        view->life    = life;
+        view->life_ns = monitor->now_ns;
+    }
+}
+
+void ddp_monitor_read_shares(const ddp_seat_t *seat, ddp_shares_t *shares)
+{
+    ddp_shares_t read;
+
+    for (int i = 0; i < 3; i++) { /* they are written now and then, `steps` last */
+        read.steps      = atomic_load_explicit(&seat->steps, memory_order_acquire);
+        read.compute_us = atomic_load_explicit(&seat->compute_us, memory_order_relaxed);
+        read.wait_us    = atomic_load_explicit(&seat->wait_us, memory_order_relaxed);
+        read.comm_us    = atomic_load_explicit(&seat->comm_us, memory_order_acquire);
+        if (atomic_load_explicit(&seat->steps, memory_order_relaxed) == read.steps) {
+            *shares = read;
+            return;
+        }
+    }
+}
+
+static void read_seat(ddp_monitor_t *monitor, const ddp_seat_t *seat, ddp_view_t *view)
+{
+    const uint64_t progress = atomic_load_explicit(&seat->progress, memory_order_relaxed);
+    const uint64_t beat     = atomic_load_explicit(&seat->beat, memory_order_relaxed);
+    const uint64_t place    = atomic_load_explicit(&seat->place, memory_order_relaxed);
+
+    if (view->progress != progress) {
+        view->progress = progress;
+        view->moved_ns = monitor->now_ns;
+    }
+    if (view->beat != beat) {
+        view->beat    = beat;
+        view->beat_ns = monitor->now_ns;
+    }
+    view->heard_ns  = monitor->now_ns;
+    view->step      = atomic_load_explicit(&seat->step, memory_order_relaxed);
+    view->phase     = (ddp_stage_t)(place >> 32);
+    view->bucket    = (uint32_t)place;
+    view->waits_for = atomic_load_explicit(&seat->waits_for, memory_order_relaxed);
+    ddp_monitor_read_shares(seat, &view->shares);
+}
+
+static void look_at_end(ddp_monitor_t *monitor, int rank, ddp_view_t *view)
+{
+    const int pid = (int)monitor->comm->members[rank].pid;
+
+    if (view->wait_status == DDP_EXIT_UNKNOWN) {
+        view->wait_status = ddp_process_wait_status(monitor->comm->pidfd[rank], pid);
+    }
+    if (view->life != DDP_LIFE_ENDED) {
+        view->is_out_of_memory = ddp_oom_has_killed(&monitor->oom, pid);
+    }
+    if (view->wait_status != DDP_EXIT_UNKNOWN && (view->wait_status & 0x7f) != SIGKILL) {
+        view->is_out_of_memory = false;
+    }
+    set_life(monitor, view, DDP_LIFE_ENDED);
+}
+
+static void look_at(ddp_monitor_t *monitor, int rank, ddp_view_t *view)
+{
+    const ddp_seat_t *seat = ddp_comm_seat(monitor->comm, rank);
+    int32_t           life;
+
+    life = atomic_load_explicit(&seat->life, memory_order_acquire);
+    if (life != DDP_LIFE_RUNS) { /* its own word, also if it has ended since */
+        set_life(monitor, view, (ddp_life_t)life);
+    } else if (rank != monitor->comm->rank && ddp_comm_has_ended(monitor->comm, rank)) {
+        life = atomic_load_explicit(&seat->life, memory_order_acquire); /* said meanwhile? */
+        if (life == DDP_LIFE_RUNS) {
+            look_at_end(monitor, rank, view);
+        }
+    } else if (monitor->now_ns - view->moved_ns > DOUBT_NS && monitor->now_ns - view->beat_ns > DOUBT_NS &&
+               ddp_process_is_stopped((int)monitor->comm->members[rank].pid)) {
+        set_life(monitor, view, DDP_LIFE_STOPPED);
+    } else {
+        set_life(monitor, view, DDP_LIFE_RUNS);
+    }
+}
+
+void ddp_monitor_follow(ddp_monitor_t *monitor)
+{
+    for (int r = monitor->first; r < monitor->first + monitor->count; r++) {
+        read_seat(monitor, ddp_comm_seat(monitor->comm, r), &monitor->view[r]);
+    }
+}
+
+bool ddp_monitor_look_here(ddp_monitor_t *monitor)
+{
+    bool is_new = false;
+
+    for (int r = monitor->first; r < monitor->first + monitor->count; r++) {
+        ddp_view_t      *view   = &monitor->view[r];
+        const ddp_life_t before = view->life;
+
+        look_at(monitor, r, view);
+        is_new = is_new || view->life != before;
+    }
+    return is_new;
+}

@@ -1,0 +1,107 @@
+#include "launcher/watch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "launcher/run.h"
+
+/* On the monitor's thread, of the one rank that speaks. */
+static void say(void *ctx, const ddp_verdict_t *verdict, const char *text)
+{
+    ddp_run_t *run = ctx;
+    char       hint[DDP_WATCH_HINT_SIZE + 16];
+
+    (void)verdict;
+    if (run->spoken != NULL && atomic_exchange(run->spoken, 1) != 0) {
+        return;
+    }
+    ddp_watch_hint(run, hint, sizeof(hint));
+    ddp_progress_clear(&run->progress);
+    ddp_log(DDP_LOG_ERROR, "%s%s", text, hint);
+}
+
+/* On the monitor's thread: the main thread may hang in anything. */
+static void leave(void *ctx)
+{
+    ddp_run_leave(ctx, EXIT_FAILURE);
+}
+
+ddp_status_t ddp_watch_start(ddp_run_t *run)
+{
+    ddp_status_t         status = DDP_OK;
+    ddp_watch_run_t     *watch  = &run->watch;
+    ddp_monitor_params_t params = DDP_MONITOR_PARAMS_INIT;
+    const size_t         size   = (size_t)ddp_comm_size(run->comm);
+
+    if (!run->config.ddp.monitor || (size == 1 && !run->launch.is_managed)) {
+        return DDP_OK;
+    }
+    (void)pthread_mutex_init(&watch->lock, NULL); /* does not fail without attributes */
+    watch->before  = calloc(size, sizeof(*watch->before));
+    watch->now     = calloc(size, sizeof(*watch->now));
+    watch->step_ms = calloc(size, sizeof(*watch->step_ms));
+    if (watch->before == NULL || watch->now == NULL || watch->step_ms == NULL) {
+        status = ddp_fail(DDP_ERR_NO_MEMORY, "no memory to watch %zu ranks", size);
+    }
+    DDP_TRY(ddp_comm_agree(run->comm, status));
+    params.comm       = run->comm;
+    params.is_managed = run->launch.is_managed;
+    params.say        = say;
+    params.leave      = leave;
+    params.ctx        = run;
+    DDP_TRY(ddp_monitor_create(&params, &watch->monitor));
+out:
+    return status;
+}
+
+void ddp_watch_end(ddp_run_t *run)
+{
+    ddp_watch_run_t *watch = &run->watch;
+
+    ddp_monitor_destroy(&watch->monitor);
+    free(watch->before);
+    free(watch->now);
+    free(watch->step_ms);
+    watch->before  = NULL;
+    watch->now     = NULL;
+    watch->step_ms = NULL;
+}
+
+void ddp_watch_at(ddp_run_t *run, uint64_t step, ddp_stage_t phase)
+{
+    ddp_monitor_at(run->watch.monitor, step, phase, DDP_NO_BUCKET);
+}
+
+void ddp_watch_saved(ddp_run_t *run, const char *path)
+{
+    ddp_watch_run_t *watch    = &run->watch;
+    const bool       is_there = path[0] != '\0';
+    const char      *out      = run->options->out;
+
+    if (watch->monitor == NULL || !ddp_checkpoints_wanted(run)) {
+        return;
+    }
+    pthread_mutex_lock(&watch->lock);
+    snprintf(watch->hint, sizeof(watch->hint), "go on with --resume auto%s%.160s%s%.200s%s",
+             out != NULL ? " --out " : "", out != NULL ? out : "", is_there ? " (" : "", is_there ? path : "",
+             is_there ? " is saved)" : "");
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void ddp_watch_hint(ddp_run_t *run, char *text, size_t size)
+{
+    ddp_watch_run_t *watch = &run->watch;
+
+    text[0] = '\0';
+    if (watch->monitor == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&watch->lock);
+    if (watch->hint[0] != '\0') {
+        snprintf(text, size, "; %s", watch->hint);
+    }
+    pthread_mutex_unlock(&watch->lock);
+}
