@@ -142,6 +142,15 @@ static bool judge_wait(const ddp_court_t *court, int rank, bool is_sure, ddp_ver
     return is_late(court, end);
 }
 
+/* Who has given up has waited to the end of the limit, and sees it some milliseconds before the judge does.
+ */
+static void fill_limit(const ddp_court_t *court, ddp_verdict_t *verdict)
+{
+    const double limit = seconds(court->limit_ns);
+
+    verdict->seconds = verdict->seconds < limit ? limit : verdict->seconds;
+}
+
 static bool judge_waits(const ddp_court_t *court, ddp_verdict_t *verdict_p)
 {
     for (int r = 0; r < court->size; r++) {
@@ -150,6 +159,7 @@ static bool judge_waits(const ddp_court_t *court, ddp_verdict_t *verdict_p)
 
         if (view->waits_for != -1 && (is_sure || (is_working(view) && is_late(court, r))) &&
             judge_wait(court, r, is_sure, verdict_p)) {
+            fill_limit(court, verdict_p);
             return true;
         }
     }
