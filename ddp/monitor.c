@@ -40,13 +40,15 @@ static ddp_status_t make_parts(ddp_monitor_t *monitor)
     monitor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     DDP_REQUIRE(monitor->wake >= 0, DDP_ERR_SYSTEM, "eventfd: %s", strerror(errno));
     for (int r = 0; r < monitor->size; r++) {
-        monitor->view[r] = (ddp_view_t){.moved_ns    = now,
-                                        .beat_ns     = now,
-                                        .heard_ns    = now,
-                                        .life_ns     = now,
-                                        .waits_for   = -1,
-                                        .wait_status = DDP_EXIT_UNKNOWN,
-                                        .bucket      = DDP_NO_BUCKET};
+        monitor->view[r] =
+            (ddp_view_t){.moved_ns    = now,
+                         .beat_ns     = now,
+                         .heard_ns    = now,
+                         .life_ns     = now,
+                         .life        = ddp_comm_is_local(monitor->comm, r) ? DDP_LIFE_RUNS : DDP_LIFE_DONE,
+                         .waits_for   = -1,
+                         .wait_status = DDP_EXIT_UNKNOWN,
+                         .bucket      = DDP_NO_BUCKET};
     }
     ddp_oom_open(&monitor->oom);
     DDP_TRY(ddp_fault("monitor", monitor->comm->rank));
