@@ -20,28 +20,49 @@ static long env_number(const char *name, const char *other)
 
 ddp_launch_t ddp_launch_read(void)
 {
-    const long         rank   = env_number("OMPI_COMM_WORLD_RANK", "PMIX_RANK");
-    const long         other  = env_number("PMI_RANK", "PMI_RANK");
-    const long         step   = env_number("SLURM_STEP_ID", "SLURM_STEPID");
-    const ddp_launch_t launch = {.is_managed = rank >= 0 || other >= 0,
-                                 .is_first   = rank <= 0 && other <= 0,
-                                 .ranks      = env_number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
-                                 .tasks      = env_number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
-                                 .is_step    = step >= 0 && step < SLURM_OWN_STEPS};
+    const long   rank   = env_number("OMPI_COMM_WORLD_RANK", "PMIX_RANK");
+    const long   other  = env_number("PMI_RANK", "PMI_RANK");
+    const long   step   = env_number("SLURM_STEP_ID", "SLURM_STEPID");
+    ddp_launch_t launch = {.is_managed = rank >= 0 || other >= 0,
+                           .is_first   = rank <= 0 && other <= 0,
+                           .ranks      = env_number("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
+                           .tasks      = env_number("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+                           .is_step    = step >= 0 && step < SLURM_OWN_STEPS,
+                           .is_pmix    = rank >= 0,
+                           .is_pmi     = other >= 0};
 
+    /* Under mpirun the number is that of its daemon. */
+    if (launch.is_step && !launch.is_managed) {
+        launch.is_first = env_number("SLURM_PROCID", "SLURM_PROCID") <= 0;
+    }
     return launch;
 }
 
-ddp_status_t ddp_launch_check(const ddp_launch_t *launch, int size)
+static ddp_status_t fail_alone(const ddp_launch_t *launch)
 {
-    if (size > 1 || launch->ranks == 1) {
+    return ddp_fail(
+        DDP_ERR_CONFIG,
+        "%ld tasks, but MPI joins 1: start with srun --mpi=pmix, or with mpirun inside the allocation",
+        launch->tasks);
+}
+
+ddp_status_t ddp_launch_check_early(const ddp_launch_t *launch)
+{
+    return launch->is_step && launch->tasks > 1 && !launch->is_managed ? fail_alone(launch) : DDP_OK;
+}
+
+bool ddp_launch_is_doubtful(const ddp_launch_t *launch)
+{
+    return launch->is_step && launch->tasks > 1 && launch->is_pmi && !launch->is_pmix;
+}
+
+ddp_status_t ddp_launch_check(const ddp_launch_t *launch, int size, bool is_one)
+{
+    if (size > 1 || launch->ranks == 1 || (is_one && !launch->is_step && launch->ranks < 1)) {
         return DDP_OK;
     }
     if (launch->tasks > 1) {
-        return ddp_fail(
-            DDP_ERR_CONFIG,
-            "%ld tasks, but MPI joins 1: start with srun --mpi=pmix, or with mpirun inside the allocation",
-            launch->tasks);
+        return fail_alone(launch);
     }
     if (launch->ranks > 1) {
         return ddp_fail(

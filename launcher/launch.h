@@ -16,15 +16,26 @@ typedef struct ddp_launch {
     long ranks;      /* of mpirun; -1: not known */
     long tasks;      /* of Slurm; -1: not known */
     bool is_step;    /* inside a step of Slurm, as srun makes one */
+    bool is_pmix;    /* PMIx joins the processes, which is what Open MPI speaks by itself */
+    bool is_pmi;     /* PMI or PMI-2, which Open MPI speaks only where it was built so */
 } ddp_launch_t;
 
 ddp_launch_t ddp_launch_read(void);
 
+/** Tasks of srun that MPI cannot join, before MPI_Init says so at length.
+ * @return DDP_ERR_CONFIG with the right way to start them */
+ddp_status_t ddp_launch_check_early(const ddp_launch_t *launch) DDP_NODISCARD;
+
+/** srun --mpi=pmi2: an MPI_Init that cannot join the tasks ends the process, and says nothing that helps. */
+bool ddp_launch_is_doubtful(const ddp_launch_t *launch);
+
 /**
- * N processes that do not know of each other would train N times.
- * @param [in] size  ranks that MPI joined
+ * N processes that do not know of each other would train N times, and one alone wastes the places of the
+ * others.
+ * @param [in] size    ranks that MPI joined
+ * @param [in] is_one  the work is for one process, which may have the whole allocation
  * @return DDP_ERR_CONFIG with the right way to start them
  */
-ddp_status_t ddp_launch_check(const ddp_launch_t *launch, int size) DDP_NODISCARD;
+ddp_status_t ddp_launch_check(const ddp_launch_t *launch, int size, bool is_one) DDP_NODISCARD;
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "io/weights.h"
+#include "launcher/build.h"
 #include "launcher/commands.h"
 #include "launcher/gpus.h"
 #include "launcher/start.h"
@@ -13,6 +14,8 @@
 /* --help and its like need no MPI. */
 static int say_text(const ddp_options_t *options, bool is_first)
 {
+    char build[DDP_BUILD_TEXT];
+
     if (!is_first) {
         return EXIT_SUCCESS;
     }
@@ -21,7 +24,8 @@ static int say_text(const ddp_options_t *options, bool is_first)
     } else if (options->help_config) {
         ddp_config_help(stdout);
     } else {
-        printf("ddptrain %s\n", DDP_VERSION);
+        ddp_build_text(build);
+        printf("ddptrain %s\n", build);
         ddp_gpus_say_version(stdout);
     }
     if (fflush(stdout) != 0) {

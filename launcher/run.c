@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "launcher/build.h"
 #include "launcher/cores.h"
 
 ddp_status_t ddp_run_shared(const ddp_run_t *run, const char *label, size_t bytes, void **memory_p)
@@ -37,6 +38,21 @@ ddp_status_t ddp_run_connect(ddp_run_t *run)
     DDP_TRY(ddp_run_shared(run, "the end of the run", sizeof(*run->spoken), &spoken));
     run->spoken = spoken;
 out:
+    return status;
+}
+
+/* Two builds may not even have the same keys, so this is asked first. */
+static ddp_status_t check_build(ddp_run_t *run)
+{
+    char              text[DDP_BUILD_TEXT];
+    const ddp_field_t field  = {.name = "ddptrain", .value = text};
+    ddp_status_t      status = DDP_OK;
+
+    ddp_build_text(text);
+    status = ddp_comm_check_equal(run->comm, &field, 1);
+    if (status == DDP_ERR_MISMATCH) {
+        status = ddp_fail(DDP_ERR_CONFIG, "%s: put the same program on all hosts", ddp_error_line());
+    }
     return status;
 }
 
@@ -220,8 +236,12 @@ ddp_status_t ddp_run_settle(ddp_run_t *run, ddp_status_t early)
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_TRY(ddp_comm_agree(
-        run->comm, early != DDP_OK ? early : ddp_launch_check(&run->launch, ddp_comm_size(run->comm))));
+    if (early == DDP_OK) {
+        early = ddp_launch_check(&run->launch, ddp_comm_size(run->comm),
+                                 run->config.train.mode == DDP_MODE_DP);
+    }
+    DDP_TRY(ddp_comm_agree(run->comm, early));
+    DDP_TRY(check_build(run));
     choose_mode(run);
     DDP_TRY(ddp_gpus_choose(run));
     run->is_data_chosen = run->config.data.kind == DDP_CONFIG_DATA_AUTO;

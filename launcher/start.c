@@ -112,12 +112,18 @@ static void stay_alone(const ddp_launch_t *launch)
     }
 }
 
-static ddp_status_t start_mpi(int *argc, char ***argv, ddp_watchdog_t *watchdog, int timeout_ms)
+static ddp_status_t start_mpi(ddp_run_t *run, int *argc, char ***argv, ddp_watchdog_t *watchdog)
 {
     ddp_status_t status   = DDP_OK;
     int          provided = MPI_THREAD_SINGLE;
 
-    ddp_watchdog_arm(watchdog, "MPI_Init", timeout_ms);
+    if (ddp_launch_is_doubtful(&run->launch) && run->launch.is_first) {
+        ddp_log(
+            DDP_LOG_WARN,
+            "srun with PMI instead of PMIx: should MPI_Init fail now, start with srun --mpi=pmix, or with "
+            "mpirun inside the allocation");
+    }
+    ddp_watchdog_arm(watchdog, "MPI_Init", run->watchdog_ms);
     DDP_TRY_MPI(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
     ddp_watchdog_disarm(watchdog);
     DDP_REQUIRE(provided >= MPI_THREAD_FUNNELED, DDP_ERR_MPI,
@@ -143,14 +149,19 @@ int ddp_start(ddp_run_t *run, const ddp_options_t *options, ddp_status_t early, 
     if (early == DDP_OK) {
         early = ddp_start_read_config(options, &run->config);
     }
+    if (early == DDP_OK) {
+        early = ddp_launch_check_early(&run->launch);
+    }
     if (early != DDP_OK && !run->launch.is_managed) {
-        ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
+        if (run->launch.is_first) {
+            ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
+        }
         return early == DDP_ERR_CONFIG ? 2 : EXIT_FAILURE;
     }
     stay_alone(&run->launch);
     run->watchdog_ms = (int)(run->config.ddp.timeout_s * 1000) + MPI_EXTRA_MS;
     if (ddp_watchdog_create(leave, run, &watchdog) != DDP_OK ||
-        start_mpi(&argc, &argv, watchdog, run->watchdog_ms) != DDP_OK) {
+        start_mpi(run, &argc, &argv, watchdog) != DDP_OK) {
         ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
         _exit(EXIT_FAILURE);
     }

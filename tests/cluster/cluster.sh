@@ -36,6 +36,10 @@ if [ -z "${DDP_CLUSTER_INSIDE:-}" ]; then
     exec unshare --pid --fork --kill-child --mount --mount-proc --net sh "$0" "$@"
 fi
 
+case=$1
+program=$(readlink -f "$2") # by hand it may be a path from here
+shift 2
+set -- "$case" "$program" "$@"
 . "$cluster_here/../launcher/support.sh"
 : "${DDP_SLOW_SWITCH:=$(dirname "$program")/bin/slow_switch}"
 . "$cluster_here/hosts.sh"

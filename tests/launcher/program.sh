@@ -49,6 +49,12 @@ usage()
     done
     SLURM_NTASKS=4 run 2 "$program" $small
     says '4 tasks, but MPI joins 1'
+    SLURM_NTASKS=4 run 0 "$program" $small --mode dp --devices 0 # one process may have the allocation to itself
+    # srun --mpi=none
+    SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_ID=0 SLURM_PROCID=0 run 2 "$program" $small --mode dp --devices 0
+    says '3 tasks, but MPI joins 1'
+    SLURM_STEP_NUM_TASKS=3 SLURM_STEP_ID=0 SLURM_PROCID=2 run 2 "$program" $small
+    [ ! -s err ] || { fail 'all tasks say it'; cat err; }
 }
 
 # One process starts no other: a daemon of MPI would outlive it when it is killed.
