@@ -153,7 +153,7 @@ void ddp_judge_ranks(const ddp_facts_t *facts, int n, const ddp_job_facts_t *job
     const char              *how   = launch->ranks > 0 ? "mpirun" : launch->is_step ? "srun" : "a launcher";
     const int                level = facts[0].mpi.thread_level;
 
-    if (ddp_launch_check(launch, n) != DDP_OK) {
+    if (ddp_launch_check(launch, n, false) != DDP_OK) {
         (void)ddp_findings_add(findings, DDP_FINDING_FAIL, "ranks", "launcher", NULL, "%s", ddp_error_line());
     } else {
         (void)ddp_findings_add(findings, DDP_FINDING_OK, "ranks", "launcher", NULL, "%s%s%s%s",

@@ -237,8 +237,8 @@ ddp_status_t ddp_run_settle(ddp_run_t *run, ddp_status_t early)
     ddp_status_t status = DDP_OK;
 
     if (early == DDP_OK) {
-        early = ddp_launch_check(&run->launch, ddp_comm_size(run->comm),
-                                 run->config.train.mode == DDP_MODE_DP);
+        early =
+            ddp_launch_check(&run->launch, ddp_comm_size(run->comm), run->config.train.mode == DDP_MODE_DP);
     }
     DDP_TRY(ddp_comm_agree(run->comm, early));
     DDP_TRY(check_build(run));
