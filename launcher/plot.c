@@ -5,8 +5,9 @@
 
 #include "launcher/cell.h"
 
-#define MARKS    5
-#define A_LITTLE 1e-9 /* of rounding, so that the last mark is not lost */
+#define MARKS      5
+#define MOST_MARKS (2 * MARKS) /* also where numbers are so large that one more is the same number */
+#define A_LITTLE   1e-9        /* of rounding, so that the last mark is not lost */
 
 const char *ddp_plot_style(void)
 {
@@ -94,8 +95,8 @@ void ddp_plot_scale_y(ddp_svg_t *svg, const ddp_plot_t *plot)
         draw_scale_log(svg, plot);
         return;
     }
-    for (double i = first; i * tick <= plot->most_y + A_LITTLE * range; i++) {
-        draw_mark_y(svg, plot, i * tick);
+    for (int i = 0; i < MOST_MARKS && (first + i) * tick <= plot->most_y + A_LITTLE * range; i++) {
+        draw_mark_y(svg, plot, (first + i) * tick);
     }
 }
 
@@ -103,13 +104,13 @@ void ddp_plot_scale_x(ddp_svg_t *svg, const ddp_plot_t *plot, const char *unit)
 {
     const double range = plot->most_x - plot->least_x;
     const double tick  = ddp_svg_tick(range, MARKS);
+    const double first = ceil(plot->least_x / tick - A_LITTLE) + 0.0;
     char         text[DDP_CELL];
 
     ddp_svg_line(svg, "axis", plot->left, plot->bottom, plot->right, plot->bottom);
-    for (double i = ceil(plot->least_x / tick - A_LITTLE) + 0.0; i * tick <= plot->most_x + A_LITTLE * range;
-         i++) {
-        ddp_svg_text(svg, "soft", ddp_plot_x(plot, i * tick), plot->bottom + 15, DDP_SVG_MIDDLE, "%s",
-                     ddp_cell_short(i * tick, text));
+    for (int i = 0; i < MOST_MARKS && (first + i) * tick <= plot->most_x + A_LITTLE * range; i++) {
+        ddp_svg_text(svg, "soft", ddp_plot_x(plot, (first + i) * tick), plot->bottom + 15, DDP_SVG_MIDDLE,
+                     "%s", ddp_cell_short((first + i) * tick, text));
     }
     ddp_svg_text(svg, "soft", (plot->left + plot->right) / 2, plot->bottom + 32, DDP_SVG_MIDDLE, "%s", unit);
 }

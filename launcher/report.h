@@ -17,8 +17,9 @@
 
 #define DDP_REPORT_MAX_RUNS   8
 #define DDP_REPORT_MAX_STARTS 60   /* told one by one: the first ones and the newest */
-#define DDP_REPORT_MAX_SAVES  20   /* the newest */
+#define DDP_REPORT_MAX_SAVES  20   /* the newest; of attempts too */
 #define DDP_REPORT_MAX_RANKS  4096 /* of the straggler's map; others are left out */
+#define DDP_REPORT_MAX_STEP   1e15 /* a larger number is none */
 #define DDP_REPORT_COLUMNS    64   /* of it */
 #define DDP_REPORT_MAX_PHASES 12
 #define DDP_REPORT_MAX_NOTES  16
@@ -95,22 +96,31 @@ typedef struct ddp_report_phase {
     ddp_series_t series;   /* ms */
 } ddp_report_phase_t;
 
-/** Of `straggler` events: what each rank computed, waited and communicated. Neighbouring events share a
- * column. */
+/** Of `straggler` events: what each rank computed, waited for samples, and did else. Neighbouring events
+ * share a column. */
 typedef struct ddp_report_heat {
     size_t  ranks, n, per_column, events;
     double  first_x[DDP_REPORT_COLUMNS], last_x[DDP_REPORT_COLUMNS];
     size_t  count[DDP_REPORT_COLUMNS];
-    double *compute;                          /* owned, [ranks][DDP_REPORT_COLUMNS]: sums of ms */
+    double *own; /* owned, [ranks][DDP_REPORT_COLUMNS]: computing and waiting for samples, sums of ms */
     double *computed, *waited, *communicated; /* owned, [ranks]: sums of ms over all events */
     double *slowest, *told; /* owned, [ranks]: events that it was the slowest in, that it was in at all */
 } ddp_report_heat_t;
 
 /** @return DDP_ERR_NO_MEMORY; DDP_ERR_FORMAT: nothing is told */
 ddp_status_t ddp_report_heat_add(ddp_report_heat_t *heat, const cJSON *event) DDP_NODISCARD;
-/** What the rank in the middle computed in a column, ms of all its events; NaN: not told. */
+/** The own work of the rank in the middle in a column, ms of all its events; NaN: not told. */
 double ddp_report_heat_median(const ddp_report_heat_t *heat, size_t column);
 void   ddp_report_heat_free(ddp_report_heat_t *heat);
+
+/** A start as `ddptrain supervise` saw it end. */
+typedef struct ddp_report_attempt {
+    char   time[24]; /* when it ended, UTC */
+    double code, seconds, ranks;
+    char   line[256];    /* what was said of the fault; "" */
+    char   left_out[96]; /* hosts */
+    char   next[16], reason[160];
+} ddp_report_attempt_t;
 
 typedef enum ddp_report_end {
     DDP_REPORT_OPEN, /* nothing says that it ended */
@@ -136,10 +146,12 @@ typedef struct ddp_report_run {
     size_t             last_rank[DDP_REPORT_MAX_RANKS]; /* how often a rank's gradients were the last */
     size_t             last_ranks;                      /* of it; 0: not told */
 
-    ddp_report_start_t start[DDP_REPORT_MAX_STARTS];
-    size_t             n_starts, all_starts;
-    ddp_report_save_t  save[DDP_REPORT_MAX_SAVES];
-    size_t             n_saves, all_saves, failed_saves;
+    ddp_report_start_t   start[DDP_REPORT_MAX_STARTS];
+    size_t               n_starts, all_starts;
+    ddp_report_save_t    save[DDP_REPORT_MAX_SAVES];
+    size_t               n_saves, all_saves, failed_saves;
+    ddp_report_attempt_t attempt[DDP_REPORT_MAX_SAVES];
+    size_t               n_attempts, all_attempts; /* 0: nobody supervised it */
 
     ddp_report_end_t end;
     char             why[512]; /* failed: the line that said why */
@@ -182,6 +194,8 @@ ddp_status_t ddp_report_read(const char *folder, const ddp_report_sink_t *sink,
  * DDP_ERR_NO_MEMORY */
 ddp_status_t ddp_report_take(const cJSON *event, ddp_report_run_t *run) DDP_NODISCARD;
 void         ddp_report_free(ddp_report_run_t *run);
+/** The history of `ddptrain supervise` beside the folder, <folder>.supervise.jsonl; there need not be one. */
+ddp_status_t ddp_report_history(ddp_report_run_t *run) DDP_NODISCARD;
 
 /** Headline and notes. @param [in] now_s  seconds since 1970 */
 void ddp_report_words(ddp_report_run_t *run, double now_s);

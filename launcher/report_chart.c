@@ -129,7 +129,7 @@ static bool find_ranges(const ddp_report_chart_t *chart, ddp_plot_t *plot)
         plot->least_x -= 1;
         plot->most_x += 1;
     }
-    plot->is_log_y = !chart->is_from_zero && least_y > 0 && most_y > FACTOR * least_y;
+    plot->is_log_y = !chart->is_from_zero && least_y > 1 / DDP_SERIES_MOST && most_y > FACTOR * least_y;
     range          = most_y > least_y ? most_y - least_y : fmax(fabs(most_y), 1e-9);
     plot->least_y  = chart->is_from_zero ? fmin(least_y, 0) : least_y - MARGIN * range;
     plot->most_y   = most_y + MARGIN * range;
@@ -316,7 +316,7 @@ static double share_of(const ddp_report_heat_t *heat, size_t from, size_t to, si
     double share = NAN;
 
     for (size_t r = from; r < to; r++) {
-        const double ms = heat->compute[r * DDP_REPORT_COLUMNS + column];
+        const double ms = heat->own[r * DDP_REPORT_COLUMNS + column];
 
         share = ms > 0 ? fmax(share, ms / median) : share;
     }
@@ -367,11 +367,11 @@ void ddp_report_heat_chart(const ddp_report_run_t *run, FILE *out)
     double                   width; /* steps of a column */
     ddp_svg_t                svg   = {out};
     ddp_plot_t               plot  = {.least_y = 0, .most_y = 1};
-    const ddp_svg_frame_t    frame = {.id    = "stragglers",
-                                      .title = "Slow ranks: what each computed, next to the rank in the middle",
-                                      .text =
-                                          "A row for each rank, or for some of them, from left to right over "
-                                             "the steps; darker is slower. The table of ranks has the means."};
+    const ddp_svg_frame_t    frame = {
+           .id    = "stragglers",
+           .title = "Slow ranks: the own work of each, next to the rank in the middle",
+           .text  = "A row for each rank, or for some of them, from left to right over "
+                       "the steps; darker is slower. The table of ranks has the means."};
 
     if (heat->n == 0) {
         return;

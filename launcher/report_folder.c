@@ -218,6 +218,7 @@ ddp_status_t ddp_report_read(const char *folder, const ddp_report_sink_t *sink, 
     run->is_locked = is_locked(run->folder);
     find_checkpoints(run);
     read_yaml(run);
+    DDP_TRY(ddp_report_history(run));
 out:
     return status;
 }

@@ -29,7 +29,7 @@ static ddp_status_t make_room(ddp_report_heat_t *heat, size_t ranks)
     if (ranks <= old) {
         return status;
     }
-    DDP_REQUIRE(grow(&heat->compute, old * DDP_REPORT_COLUMNS, ranks * DDP_REPORT_COLUMNS) &&
+    DDP_REQUIRE(grow(&heat->own, old * DDP_REPORT_COLUMNS, ranks * DDP_REPORT_COLUMNS) &&
                     grow(&heat->computed, old, ranks) && grow(&heat->waited, old, ranks) &&
                     grow(&heat->communicated, old, ranks) && grow(&heat->slowest, old, ranks) &&
                     grow(&heat->told, old, ranks),
@@ -48,7 +48,7 @@ static void merge(ddp_report_heat_t *heat)
         heat->count[c]   = heat->count[2 * c] + heat->count[2 * c + 1];
     }
     for (size_t r = 0; r < heat->ranks; r++) {
-        double *row = heat->compute + r * DDP_REPORT_COLUMNS;
+        double *row = heat->own + r * DDP_REPORT_COLUMNS;
 
         for (size_t c = 0; c < DDP_REPORT_COLUMNS / 2; c++) {
             row[c] = row[2 * c] + row[2 * c + 1];
@@ -76,45 +76,66 @@ static size_t take_column(ddp_report_heat_t *heat, double step)
     return heat->n - 1;
 }
 
-static double at_least_zero(double value)
+/* Within what a time may be; a NaN is nothing. */
+static double take_ms(double value)
 {
-    return value > 0 ? value : 0; /* a NaN is nothing */
+    return value > 0 ? fmin(value, DDP_SERIES_MOST) : 0;
+}
+
+/* What is told of rank `r`, in the order of ranks; lists may be of any length. */
+static void take_rank(ddp_report_heat_t *heat, size_t r, size_t column, double compute, double wait,
+                      double comm)
+{
+    if (isnan(compute)) {
+        return;
+    }
+    heat->own[r * DDP_REPORT_COLUMNS + column] += take_ms(compute) + take_ms(wait);
+    heat->computed[r] += take_ms(compute);
+    heat->waited[r] += take_ms(wait);
+    heat->communicated[r] += take_ms(comm);
+    heat->told[r]++;
+}
+
+static const cJSON *next(const cJSON *item)
+{
+    return item != NULL ? item->next : NULL;
+}
+
+static const cJSON *list_of(const cJSON *event, const char *name)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(event, name);
+
+    return cJSON_IsArray(list) ? list->child : NULL;
+}
+
+static double value_of(const cJSON *item)
+{
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
 }
 
 ddp_status_t ddp_report_heat_add(ddp_report_heat_t *heat, const cJSON *event)
 {
     ddp_status_t status  = DDP_OK;
-    const cJSON *list    = cJSON_GetObjectItemCaseSensitive(event, "ranks");
+    const cJSON *compute = list_of(event, "compute_ms");
+    const cJSON *wait    = list_of(event, "wait_ms");
+    const cJSON *comm    = list_of(event, "comm_ms");
     const double step    = ddp_json_number(event, "step");
     const double slowest = ddp_json_number(event, "slowest_rank");
-    double       most    = -1;
+    const int    told    = cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(event, "compute_ms"));
+    const size_t ranks   = told < DDP_REPORT_MAX_RANKS ? (size_t)told : DDP_REPORT_MAX_RANKS;
     size_t       column;
-    const cJSON *item;
 
-    cJSON_ArrayForEach(item, list)
-    {
-        most = fmax(most, ddp_json_number(item, "rank")); /* fmax() passes over a NaN */
-    }
-    DDP_REQUIRE(isfinite(step) && most >= 0, DDP_ERR_FORMAT, "a straggler event without step or ranks");
-    most = fmin(most, DDP_REPORT_MAX_RANKS - 1);
-    DDP_TRY(make_room(heat, (size_t)most + 1));
+    DDP_REQUIRE(step >= 0 && step <= DDP_REPORT_MAX_STEP && compute != NULL, DDP_ERR_FORMAT,
+                "a straggler event without step or ranks");
+    DDP_TRY(make_room(heat, ranks));
     column = take_column(heat, step);
-    cJSON_ArrayForEach(item, list)
-    {
-        const double rank = ddp_json_number(item, "rank");
-        const double ms   = at_least_zero(ddp_json_number(item, "compute_ms"));
-
-        if (rank >= 0 && rank <= most) {
-            const size_t r = (size_t)rank;
-
-            heat->compute[r * DDP_REPORT_COLUMNS + column] += ms;
-            heat->computed[r] += ms;
-            heat->waited[r] += at_least_zero(ddp_json_number(item, "wait_ms"));
-            heat->communicated[r] += at_least_zero(ddp_json_number(item, "comm_ms"));
-            heat->told[r]++;
-        }
+    for (size_t r = 0; r < ranks; r++) {
+        take_rank(heat, r, column, value_of(compute), value_of(wait), value_of(comm));
+        compute = next(compute);
+        wait    = next(wait);
+        comm    = next(comm);
     }
-    if (slowest >= 0 && slowest <= most) {
+    if (slowest >= 0 && slowest < (double)ranks) {
         heat->slowest[(size_t)slowest]++;
     }
     heat->events++;
@@ -136,7 +157,7 @@ double ddp_report_heat_median(const ddp_report_heat_t *heat, size_t column)
     size_t n = 0;
 
     for (size_t r = 0; r < heat->ranks; r++) {
-        const double ms = heat->compute[r * DDP_REPORT_COLUMNS + column];
+        const double ms = heat->own[r * DDP_REPORT_COLUMNS + column];
 
         if (ms > 0) {
             all[n++] = ms;
@@ -148,7 +169,7 @@ double ddp_report_heat_median(const ddp_report_heat_t *heat, size_t column)
 
 void ddp_report_heat_free(ddp_report_heat_t *heat)
 {
-    free(heat->compute);
+    free(heat->own);
     free(heat->computed);
     free(heat->waited);
     free(heat->communicated);

@@ -305,14 +305,16 @@ ddp_status_t ddp_report_take(const cJSON *event, ddp_report_run_t *run)
     if (strcmp(name, "start") == 0) {
         DDP_TRY(take_start(event, run));
     } else if (strcmp(name, "step") == 0) {
-        DDP_REQUIRE(step > run->step, DDP_ERR_FORMAT, "a step that comes after a later one");
+        DDP_REQUIRE(step > run->step && step <= DDP_REPORT_MAX_STEP, DDP_ERR_FORMAT,
+                    "a step that comes after a later one");
         take_step(event, step, run);
     } else if (strcmp(name, "eval") == 0) {
-        DDP_REQUIRE(step >= run->evaluated, DDP_ERR_FORMAT, "an evaluation that comes after a later one");
+        DDP_REQUIRE(step >= run->evaluated && step <= DDP_REPORT_MAX_STEP, DDP_ERR_FORMAT,
+                    "an evaluation that comes after a later one");
         take_fields(name, event, step, run);
         run->evaluated = step;
     } else if (strcmp(name, "checkpoint") == 0) {
-        DDP_REQUIRE(step >= 0, DDP_ERR_FORMAT, "a checkpoint without a step");
+        DDP_REQUIRE(step >= 0 && step <= DDP_REPORT_MAX_STEP, DDP_ERR_FORMAT, "a checkpoint without a step");
         take_save(event, step, run);
     } else if (strcmp(name, "straggler") == 0) {
         DDP_TRY(ddp_report_heat_add(&run->heat, event));

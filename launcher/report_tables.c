@@ -120,8 +120,8 @@ static void put_phases(const ddp_report_run_t *run, FILE *out)
 /* Of all reports; without any, how often each rank's gradients came last. */
 static void put_ranks(const ddp_report_run_t *run, FILE *out)
 {
-    static const char *const head[] = {"rank", "computing, ms", "waiting, ms", "communicating, ms",
-                                       "slowest"};
+    static const char *const head[] = {"rank", "computing, ms", "waiting for samples, ms",
+                                       "rest of the step, ms", "slowest"};
     static const char *const few[]  = {"rank", "last gradients of a step, times"};
     const ddp_report_heat_t *heat   = &run->heat;
     const bool               is_all = heat->events > 0;
@@ -211,6 +211,36 @@ static void put_starts(const ddp_report_run_t *run, FILE *out)
     if (run->all_starts > run->n_starts) {
         fprintf(out, "<p class=\"soft\">%zu starts are left out.</p>\n", run->all_starts - run->n_starts);
     }
+}
+
+static void put_attempts(const ddp_report_run_t *run, FILE *out)
+{
+    static const char *const head[] = {"start",  "ended", "ran",  "ranks",
+                                       "status", "why",   "then", "hosts left out"};
+    char                     text[DDP_CELL];
+    char                     then[192];
+
+    if (run->n_attempts == 0) {
+        return;
+    }
+    fputs("<h2>Starts under supervise</h2>\n", out);
+    ddp_page_open_table(out, "attempts", "Starts under supervise", head, sizeof(head) / sizeof(head[0]));
+    for (size_t i = 0; i < run->n_attempts; i++) {
+        const ddp_report_attempt_t *attempt = &run->attempt[i];
+
+        fprintf(out, "<tr><th scope=\"row\">%zu</th>", run->all_attempts - run->n_attempts + i + 1);
+        put_words(out, attempt->time);
+        put_cell(out, NULL, ddp_report_duration(attempt->seconds, text));
+        put_number(out, NULL, attempt->ranks);
+        put_number(out, NULL, attempt->code);
+        put_words(out, attempt->line);
+        (void)snprintf(then, sizeof(then), "%s%s%s", attempt->next, attempt->reason[0] != '\0' ? ": " : "",
+                       attempt->reason);
+        put_words(out, then);
+        put_words(out, attempt->left_out);
+        fputs("</tr>\n", out);
+    }
+    ddp_page_close_table(out);
 }
 
 static void put_term(FILE *out, const char *term, const char *fmt, ...) DDP_PRINTF(3, 4);
@@ -304,6 +334,7 @@ void ddp_report_tables(const ddp_report_run_t *run, FILE *out)
     put_ranks(run, out);
     put_saves(run, out);
     put_starts(run, out);
+    put_attempts(run, out);
     put_environment(run, out);
     put_configuration(run, out);
 }

@@ -145,10 +145,26 @@ static void say_running(ddp_report_run_t *run, double now_s)
     }
 }
 
+/* Nothing in the run's own file says that it ended; who supervised it may know. */
+static void say_broken(ddp_report_run_t *run, double now_s)
+{
+    const char *line = run->n_attempts > 0 ? run->attempt[run->n_attempts - 1].line : "";
+    char        all[DDP_CELL + 8];
+    char        text[DDP_CELL];
+
+    (void)snprintf(run->headline, sizeof(run->headline), "Broke off after step %.0f%s or soon after it%s%s",
+                   run->step, of_all(run, all), line[0] != '\0' ? ": " : "", line);
+    note(run, "metrics.jsonl was last written to %s ago.", ddp_report_duration(now_s - run->last_s, text));
+    if (line[0] == '\0') {
+        note(run, "The folder does not tell why: rank 0 had no time to. A killed process, a host that is "
+                  "gone and the "
+                  "end of a job leave it so; what stderr or the job's log said last tells more.");
+    }
+}
+
 static void say_headline(ddp_report_run_t *run, double now_s)
 {
     char all[DDP_CELL + 8];
-    char text[DDP_CELL];
 
     switch (run->end) {
     case DDP_REPORT_DONE:
@@ -167,14 +183,7 @@ static void say_headline(ddp_report_run_t *run, double now_s)
             say_running(run, now_s);
             break;
         }
-        (void)snprintf(run->headline, sizeof(run->headline), "Broke off after step %.0f%s or soon after it",
-                       run->step, of_all(run, all));
-        note(run,
-             "metrics.jsonl does not tell why: rank 0 had no time to. A killed process, a host that is gone "
-             "and the "
-             "end of a job leave such a file; what stderr or the job's log said last tells more. It was last "
-             "written to %s ago.",
-             ddp_report_duration(now_s - run->last_s, text));
+        say_broken(run, now_s);
         break;
     }
 }
@@ -280,11 +289,11 @@ static void say_straggler(ddp_report_run_t *run)
         const double median = ddp_report_heat_median(heat, c);
 
         half += isnan(median) ? 0 : median;
-        own += heat->compute[rank * DDP_REPORT_COLUMNS + c];
+        own += heat->own[rank * DDP_REPORT_COLUMNS + c];
     }
     if (half > 0 && own > LATE * half) {
         note(run,
-             "Rank %zu was the slowest in %.0f %% of the reports and computed %.2f times as long as the rank "
+             "Rank %zu was the slowest in %.0f %% of the reports and worked %.2f times as long as the rank "
              "in the "
              "middle: look at what else runs on its host, at its cores and its clock.",
              rank, 100 * most / (double)heat->events, own / half);
@@ -296,6 +305,9 @@ static void say_trouble(ddp_report_run_t *run)
     if (run->all_starts > 1) {
         note(run, "It was started %zu times; what was trained after a checkpoint and lost is not shown.",
              run->all_starts);
+    }
+    if (run->all_attempts > 1) {
+        note(run, "supervise started it %zu times.", run->all_attempts);
     }
     if (run->skipped > 0) {
         note(run, "%.0f steps were not finite and changed nothing.", run->skipped);

@@ -25,7 +25,7 @@ void ddp_series_add(ddp_series_t *series, double x, double y)
 {
     ddp_series_point_t *point;
 
-    if (!isfinite(x) || !isfinite(y)) {
+    if (!(fabs(x) <= DDP_SERIES_MOST) || !(fabs(y) <= DDP_SERIES_MOST)) {
         return;
     }
     if (series->count == 0 || y < series->least) {

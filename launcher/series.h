@@ -24,7 +24,10 @@ typedef struct ddp_series {
     double             sum;
 } ddp_series_t;
 
-/** @param [in] x  not less than the last. @param [in] y  left out if it is not finite */
+/** Beyond it a value is left out, as one that is not finite: no chart shows it beside others. */
+#define DDP_SERIES_MOST 1e60
+
+/** @param [in] x  not less than the last, up to DDP_SERIES_MOST as well */
 void   ddp_series_add(ddp_series_t *series, double x, double y);
 double ddp_series_mean(const ddp_series_point_t *point);
 /** Mean of the point that `x` lies in or that is the last before it; NaN: there is none. */

@@ -28,9 +28,10 @@ def step_event(step, time):
 
 def straggler(step, steps, ranks, time):
     late = 2.0 if step > steps / 2 else 1.0
-    return {"event": "straggler", "step": step, "slowest_rank": 1 if step > steps / 2 else step % ranks, "ranks": [
-        {"rank": rank, "compute_ms": 9 * (late if rank == 1 else 1.0), "wait_ms": 0.5, "comm_ms": 1.0}
-        for rank in range(ranks)], "time": time}
+    return {"event": "straggler", "step": step, "steps": 50,
+            "compute_ms": [9 * (late if rank == 1 else 1.0) for rank in range(ranks)], "wait_ms": [0.25] * ranks,
+            "comm_ms": [1.0] * ranks, "slowest_rank": 1 if step > steps / 2 else step % ranks, "slowest_ms": 9 * late,
+            "median_ms": 9, "time": time}
 
 
 def main():

@@ -101,6 +101,17 @@ ends()
     run 0 "$program" report going
     holds out '^going: Broke off after step'
     holds going/report.html 'last written to 3 h 0 min ago'
+    holds going/report.html 'The folder does not tell why'
+    # who supervised it knows more
+    {
+        echo '{"event":"attempt","attempt":0,"seconds":5,"code":137,"line":"rank 3 on node07 has ended","next":"restart"}'
+        echo '{"event":"attempt","attempt":1,"line":"rank 2 on <node08> is gone","next":"give_up","reason":"no"}'
+        echo '{"event":"att'
+    } >going.supervise.jsonl
+    run 0 "$program" report going
+    holds out '^going: Broke off after step .*: rank 2 on <node08> is gone'
+    holds going/report.html 'rank 3 on node07 has ended'
+    holds going/report.html 'supervise started it 2 times'
 }
 
 # What can be read is shown.
@@ -152,7 +163,7 @@ large()
     make big 100000 64 4
     run 0 sh -c "ulimit -v 400000; exec \"$program\" report big"
     [ "$(wc -c <big/report.html)" -lt 2000000 ] || fail 'a page of 2 MB or more'
-    holds big/report.html 'Rank 1 was the slowest in 50 % of the reports and computed 1.50 times as long'
+    holds big/report.html 'Rank 1 was the slowest in 50 % of the reports and worked 1.49 times as long'
     holds big/report.html 'class="late4"'
     holds big/report.html 'Means of up to 256 values each'
 }

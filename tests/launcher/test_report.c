@@ -190,8 +190,7 @@ START_TEST(events_out_of_order_and_lines_that_are_none_are_refused)
     ddp_assert_fails(take("{\"event\":\"step\",\"loss\":2}"), DDP_ERR_FORMAT, "");
     ddp_assert_fails(take("{\"step\":5}"), DDP_ERR_FORMAT, "no event");
     ddp_assert_fails(take("[5]"), DDP_ERR_FORMAT, "no event");
-    ddp_assert_fails(take("{\"event\":\"straggler\",\"step\":5,\"ranks\":[{\"rank\":-1}]}"), DDP_ERR_FORMAT,
-                     "");
+    ddp_assert_fails(take("{\"event\":\"straggler\",\"step\":5,\"compute_ms\":3}"), DDP_ERR_FORMAT, "");
     ddp_assert_ok(take("{\"event\":\"from a later version\"}"));
     ddp_assert_ok(take("{\"event\":\"step\",\"step\":5,\"loss\":null}"));
     ck_assert_uint_eq(run->field[DDP_REPORT_LOSS].count, 1);
@@ -239,12 +238,10 @@ START_TEST(a_map_of_ranks_keeps_all_times_in_few_columns)
     char text[512];
 
     for (int i = 1; i <= 1000; i++) {
-        (void)snprintf(
-            text, sizeof(text),
-            "{\"event\":\"straggler\",\"step\":%d,\"slowest_rank\":2,\"ranks\":[{\"rank\":0,\"compute_ms\":1}"
-            ","
-            "{\"rank\":1,\"compute_ms\":2,\"wait_ms\":0.5},{\"rank\":2,\"compute_ms\":6,\"comm_ms\":1}]}",
-            i);
+        (void)snprintf(text, sizeof(text),
+                       "{\"event\":\"straggler\",\"step\":%d,\"slowest_rank\":2,\"compute_ms\":[1,2,6],"
+                       "\"wait_ms\":[0,0.5,0],\"comm_ms\":[5,4,1]}",
+                       i);
         ddp_assert_ok(take(text));
     }
     ck_assert_uint_le(run->heat.n, DDP_REPORT_COLUMNS);
@@ -253,25 +250,29 @@ START_TEST(a_map_of_ranks_keeps_all_times_in_few_columns)
     ck_assert_double_eq(run->heat.waited[1], 500);
     ck_assert_double_eq(run->heat.communicated[2], 1000);
     ck_assert_double_eq(run->heat.slowest[2], 1000);
-    ck_assert_double_eq(ddp_report_heat_median(&run->heat, 0), 2.0 * (double)run->heat.count[0]);
+    ck_assert_double_eq(ddp_report_heat_median(&run->heat, 0), 2.5 * (double)run->heat.count[0]);
     ddp_report_words(run, 0);
-    ck_assert(is_noted("Rank 2 was the slowest in 100 % of the reports and computed 3.00 times as long"));
+    ck_assert(is_noted("Rank 2 was the slowest in 100 % of the reports and worked 2.40 times as long"));
     /* a rank more */
-    ddp_assert_ok(take("{\"event\":\"straggler\",\"step\":1001,\"ranks\":[{\"rank\":5,\"compute_ms\":3}]}"));
+    ddp_assert_ok(take("{\"event\":\"straggler\",\"step\":1001,\"compute_ms\":[null,1,1,1,null,3]}"));
     ck_assert_uint_eq(run->heat.ranks, 6);
-    ck_assert_double_eq(run->heat.computed[2], 6000);
-    ck_assert_double_eq(run->heat.computed[4], 0);
+    ck_assert_double_eq(run->heat.computed[2], 6001);
+    ck_assert_double_eq(run->heat.told[4], 0);
 }
 END_TEST
 
 START_TEST(a_map_of_ranks_takes_any_numbers)
 {
     ddp_assert_ok(
-        take("{\"event\":\"straggler\",\"step\":1,\"slowest_rank\":1e30,\"ranks\":[{\"rank\":1e300},"
-             "{\"rank\":0.5,\"compute_ms\":-4},{\"rank\":-7},{},null,3]}"));
-    ck_assert_uint_eq(run->heat.ranks, DDP_REPORT_MAX_RANKS);
+        take("{\"event\":\"straggler\",\"step\":1,\"slowest_rank\":1e30,\"compute_ms\":[-4,null,\"x\",{}],"
+             "\"wait_ms\":[1e308],\"comm_ms\":7}"));
+    ck_assert_uint_eq(run->heat.ranks, 4);
     ck_assert_double_eq(run->heat.computed[0], 0);
-    ck_assert(isnan(ddp_report_heat_median(&run->heat, 0)));
+    ck_assert_double_eq(run->heat.waited[0], DDP_SERIES_MOST);
+    ck_assert_double_eq(run->heat.told[1], 0);
+    ck_assert_double_eq(ddp_report_heat_median(&run->heat, 0), DDP_SERIES_MOST);
+    ddp_assert_fails(take("{\"event\":\"straggler\",\"step\":1e16,\"compute_ms\":[1]}"), DDP_ERR_FORMAT, "");
+    ddp_assert_fails(take("{\"event\":\"straggler\",\"step\":2,\"compute_ms\":[]}"), DDP_ERR_FORMAT, "");
 }
 END_TEST
 
