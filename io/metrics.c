@@ -163,3 +163,35 @@ void ddp_metrics_write(ddp_metrics_t *metrics, cJSON *object)
     cJSON_free(text);
     cJSON_Delete(object);
 }
+
+/* Does the file end within a line? */
+static bool is_cut(int fd)
+{
+    const off_t end  = lseek(fd, 0, SEEK_END);
+    char        last = '\n';
+
+    return end > 0 && pread(fd, &last, 1, end - 1) == 1 && last != '\n';
+}
+
+ddp_status_t ddp_metrics_append(const char *folder, cJSON *object)
+{
+    ddp_status_t status = DDP_OK;
+    char        *text   = cJSON_PrintUnformatted(object);
+    int          fd     = -1;
+    char         path[METRICS_PATH_SIZE];
+    const int    length = snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+
+    DDP_REQUIRE(text != NULL, DDP_ERR_NO_MEMORY, "no memory for an event");
+    DDP_REQUIRE(length > 0 && (size_t)length < sizeof(path), DDP_ERR_IO, "'%s': path too long", folder);
+    fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
+    if (fd < 0 || dprintf(fd, "%s%s\n", is_cut(fd) ? "\n" : "", text) < 0) {
+        DDP_TRY(ddp_fail_path(path, errno, ""));
+    }
+out:
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    cJSON_free(text);
+    cJSON_Delete(object);
+    return status;
+}

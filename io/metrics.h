@@ -63,6 +63,13 @@ DDP_API cJSON *ddp_metrics_event(const char *event);
  * null. Accepts NULLs. */
 DDP_API void ddp_metrics_write(ddp_metrics_t *metrics, cJSON *object);
 
+/**
+ * Write one line at the end of a metrics.jsonl that exists, from any process and thread, on a line of its own
+ * even if the process that has it open was killed within one. Frees the object, also after an error.
+ * @return DDP_ERR_IO
+ */
+DDP_API ddp_status_t ddp_metrics_append(const char *folder, cJSON *object) DDP_NODISCARD;
+
 /** Write a whole small file (config.yaml): temporary file, fsync, rename. */
 DDP_API ddp_status_t ddp_file_write(const char *folder, const char *name, const char *text) DDP_NODISCARD;
 

@@ -22,8 +22,7 @@ static void add_text(cJSON *object, const char *name, const char *value)
     }
 }
 
-/* When, to the millisecond; last, so that what says more comes first. */
-static void add_time(cJSON *event)
+void ddp_events_time(cJSON *event)
 {
     struct timespec now;
 
@@ -34,7 +33,7 @@ static void add_time(cJSON *event)
 
 void ddp_events_write(ddp_run_t *run, cJSON *event)
 {
-    add_time(event);
+    ddp_events_time(event);
     ddp_run_watch_disk(run, "writing metrics.jsonl");
     ddp_metrics_write(run->metrics, event);
     ddp_run_watch_end(run);
@@ -264,14 +263,6 @@ void ddp_event_stop(ddp_run_t *run, uint64_t step)
     cJSON *event = ddp_metrics_event("stop");
 
     ddp_events_number(event, "step", (double)step);
-    ddp_events_write(run, event);
-}
-
-void ddp_event_fail(ddp_run_t *run, const char *line)
-{
-    cJSON *event = ddp_metrics_event("fail");
-
-    add_text(event, "error", line);
     ddp_events_write(run, event);
 }
 

@@ -6,6 +6,8 @@
 
 /** A line of metrics.jsonl; the disk has a deadline. `event` is taken, and may be NULL. */
 void ddp_events_write(ddp_run_t *run, cJSON *event);
+/** When, to the millisecond: `time`, the last field, so that what says more comes first. */
+void ddp_events_time(cJSON *event);
 /** A field of any of them; `object` may be NULL. */
 void ddp_events_number(cJSON *object, const char *name, double value);
 /** Fields of a step event: means over its steps. `event` may be NULL, as below. */

@@ -72,15 +72,9 @@ static void speak_once(ddp_run_t *run, ddp_status_t status, const char *line)
     if (run->spoken == NULL || atomic_exchange(run->spoken, 1) == 0) {
         ddp_log(DDP_LOG_ERROR, "%s%s%s%s", line, saved[0] != '\0' ? "; saved before: " : "", saved,
                 is_news(status) ? hint : "");
-    }
-}
-
-/* First of all, since mpirun ends rank 0 as soon as another rank has left; but not where the disk is the
- * cause. */
-static void tell_metrics(ddp_run_t *run, ddp_status_t status, const char *line)
-{
-    if (run->metrics != NULL && status != DDP_ERR_IO && !run->checkpoints.is_held) {
-        ddp_event_fail(run, line);
+        if (status != DDP_ERR_IO && !run->checkpoints.is_held) { /* else the disk is the cause */
+            ddp_event_fail(run, line);
+        }
     }
 }
 
@@ -95,7 +89,6 @@ int ddp_run_fail(ddp_run_t *run, ddp_status_t status, bool *may_finalize_p)
         snprintf(line, sizeof(line), "%s", ddp_status_text(status));
     }
     ddp_progress_clear(&run->progress);
-    tell_metrics(run, status, line);
     *may_finalize_p = false;
     if (run->comm == NULL) {
         /* too early to ask the others: the first rank's exit ends the job while the rest still hold back */

@@ -241,6 +241,7 @@ ddp_status_t ddp_run_setup(ddp_run_t *run)
     status = create_folder(run);
     ddp_run_watch_end(run);
     DDP_TRY(ddp_comm_agree(run->comm, status));
+    DDP_TRY(ddp_comm_broadcast(run->comm, run->folder, sizeof(run->folder), 0));
     DDP_TRY(ddp_checkpoints_create(run));
     ddp_watch_saved(run, "");
     say_start(run);

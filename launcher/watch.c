@@ -21,6 +21,7 @@ static void say(void *ctx, const ddp_verdict_t *verdict, const char *text)
     ddp_watch_hint(run, hint, sizeof(hint));
     ddp_progress_clear(&run->progress);
     ddp_log(DDP_LOG_ERROR, "%s%s", text, hint);
+    ddp_event_fail(run, text);
 }
 
 /* On the monitor's thread: the main thread may hang in anything. */

@@ -229,6 +229,28 @@ START_TEST(a_small_file_is_replaced_whole)
 }
 END_TEST
 
+START_TEST(a_line_at_the_end_is_one_of_its_own)
+{
+    FILE *file;
+
+    ddp_assert_fails(ddp_metrics_append(top, ddp_metrics_event("fail")), DDP_ERR_IO,
+                     "no such file or directory");
+    ck_assert_int_ne(access(under("metrics.jsonl"), F_OK), 0); /* nor is it made */
+    file = fopen(under("metrics.jsonl"), "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fclose(file), 0);
+    ddp_assert_ok(ddp_metrics_append(top, ddp_metrics_event("a")));
+    ddp_assert_ok(ddp_metrics_append(top, ddp_metrics_event("b")));
+    file = fopen(under("metrics.jsonl"), "a");
+    ck_assert_ptr_nonnull(file);
+    fputs("{\"half", file);
+    ck_assert_int_eq(fclose(file), 0);
+    ddp_assert_ok(ddp_metrics_append(top, ddp_metrics_event("c")));
+    ck_assert_str_eq(text_of(under("metrics.jsonl")),
+                     "{\"event\":\"a\"}\n{\"event\":\"b\"}\n{\"half\n{\"event\":\"c\"}\n");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("metrics");
@@ -243,6 +265,7 @@ int main(void)
     tcase_add_test(tcase, an_asked_folder_may_be_new_or_empty_only);
     tcase_add_test(tcase, unwritable_folders_are_named_with_the_cause);
     tcase_add_test(tcase, a_small_file_is_replaced_whole);
+    tcase_add_test(tcase, a_line_at_the_end_is_one_of_its_own);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
 }

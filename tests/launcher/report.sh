@@ -84,7 +84,18 @@ ends()
     holds stopped/report.html 'ddptrain stopped/config.yaml --out stopped --resume auto'
     DDP_FAULT=train_step:1 ranks 2 1 $small --out failed
     run 0 "$program" report failed
-    holds out '^failed: Failed after step .*: rank 1 on .* has ended'
+    holds out '^failed: Failed after step 0 of 15: train_step: planted fault'
+    # rank 0 itself is gone: who says so writes it
+    $mpirun -np 3 "$program" $small --set train.epochs=100000 --out lost >lost.out 2>&1 &
+    pid=$!
+    for _ in $(seq 200); do
+        grep -q '"event":"step"' lost/metrics.jsonl 2>/dev/null && break
+        sleep 0.1
+    done
+    kill -KILL "$(pgrep -f -- "^$program .*--out lost" | head -n 1)"
+    wait $pid
+    run 0 "$program" report lost
+    holds out '^lost: Failed after step [0-9]* of 500000: rank [0-2] on .* has ended (pid .*, killed by signal 9'
     # the lock is held as long as the run goes on
     "$program" $small --set train.epochs=100000 --out going >going.out 2>&1 &
     pid=$!
