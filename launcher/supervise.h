@@ -134,6 +134,7 @@ typedef struct ddp_supervise_clue {
     int  line_weight;
     char line[DDP_SUPERVISE_LINE]; /* what ddptrain said, or mpirun where ddptrain said nothing; "" */
     char host[DDP_SUPERVISE_HOST]; /* where it happened; "" */
+    bool is_unstarted;             /* mpirun could not start its daemons everywhere, and does not say where */
 } ddp_supervise_clue_t;
 
 /** Look at one line of stderr, in order. */

@@ -110,6 +110,10 @@ void ddp_supervise_clue_read(ddp_supervise_clue_t *clue, const char *line)
         }
     } else if (strstr(line, "lost communication with a remote daemon") != NULL) {
         take_line(clue, LINE_OTHER, line);
+    } else if (strstr(line, "unable to reliably start one or more daemons") != NULL ||
+               strstr(line, "daemon has unexpectedly failed after launch") != NULL) {
+        take_line(clue, LINE_OTHER, line);
+        clue->is_unstarted = true;
     } else if (word_behind(line, "connect to host ", host, sizeof(host)) ||
                word_behind(line, "Could not resolve hostname ", host, sizeof(host))) {
         take_line(clue, LINE_OTHER, line);

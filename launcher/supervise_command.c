@@ -18,11 +18,12 @@
 #include "launcher/stop.h"
 #include "launcher/supervise.h"
 
-#define PATH_SIZE  4096
-#define REST_NS    (50 * DDP_NS_PER_MS)
-#define FOLDER_S   10.0 /* for ranks of the last run on other hosts to end */
-#define MOST_NAMES 10000
-#define SIGNAL_AT  128
+#define PATH_SIZE   4096
+#define REST_NS     (50 * DDP_NS_PER_MS)
+#define FOLDER_S    10.0 /* for ranks of the last run on other hosts to end */
+#define MOST_NAMES  10000
+#define SIGNAL_AT   128
+#define MOST_SIGNAL 64
 
 typedef struct supervise {
     ddp_supervise_options_t options;
@@ -30,6 +31,7 @@ typedef struct supervise {
     ddp_supervise_place_t   place;
     ddp_supervise_past_t    past;
     ddp_supervise_hosts_t   hosts;
+    ddp_supervise_host_t   *last_host; /* that failed; in `hosts`, or NULL */
     uint64_t                ranks;     /* asked for; 0: mpirun's choice, or not known */
     uint64_t                per_host;  /* 0: no limit */
     const char             *file;      /* the hostfile, or NULL */
@@ -286,6 +288,7 @@ static ddp_status_t drop(supervise_t *supervise, ddp_supervise_host_t *host)
         goto out;
     }
     DDP_TRY(write_hosts(supervise));
+    supervise->past.idle = 0; /* it is another job now */
     if (ranks > 0) {
         ddp_log(DDP_LOG_WARN, "supervise: %s has failed twice and is left out: %" PRIu64 " ranks from now on",
                 host->name, ranks);
@@ -296,17 +299,22 @@ out:
     return status;
 }
 
-static ddp_status_t blame(supervise_t *supervise, const char *name)
+/* Whose fault was it? Where mpirun does not say which host it could not reach, the one that failed last. */
+static ddp_status_t blame(supervise_t *supervise, const ddp_supervise_clue_t *clue, bool is_progress)
 {
-    ddp_supervise_host_t *host   = ddp_supervise_hosts_find(&supervise->hosts, name);
+    ddp_supervise_host_t *host   = ddp_supervise_hosts_find(&supervise->hosts, clue->host);
     const double          now    = now_s();
     ddp_status_t          status = DDP_OK;
 
+    if (clue->host[0] == '\0' && clue->is_unstarted && !is_progress) {
+        host = supervise->last_host;
+    }
     if (host != NULL && !host->is_dropped) {
         const bool is_second = host->failed_s >= 0 && now - host->failed_s < supervise->options.window_s;
 
-        host->failed_s = now;
-        status         = is_second ? drop(supervise, host) : DDP_OK;
+        host->failed_s       = now;
+        supervise->last_host = host;
+        status               = is_second ? drop(supervise, host) : DDP_OK;
     }
     return status;
 }
@@ -358,7 +366,7 @@ static void tell_end(const ddp_supervise_end_t *end, char *text, size_t size)
 
     if (end->clue.line[0] != '\0') {
         (void)snprintf(why, sizeof(why), " (%s)", end->clue.line);
-    } else if (end->code > SIGNAL_AT) {
+    } else if (end->code > SIGNAL_AT && end->code <= SIGNAL_AT + MOST_SIGNAL) {
         (void)snprintf(why, sizeof(why), " (signal %d)", end->code - SIGNAL_AT);
     }
     (void)snprintf(text, size, "ended with %d after %.1f s%s", end->code, end->seconds, why);
@@ -420,7 +428,7 @@ static ddp_status_t supervise_all(supervise_t *supervise, int *code_p)
                                                                            .wait_s  = wait});
         tell(supervise, &end, next, step, wait, reason);
         if (next == DDP_SUPERVISE_RESTART) {
-            DDP_TRY(blame(supervise, end.clue.host));
+            DDP_TRY(blame(supervise, &end.clue, supervise->past.failures == 1));
             rest(wait);
             await_folder(supervise);
             if (ddp_supervise_asked() != 0) {

@@ -264,6 +264,11 @@ out:
     return status;
 }
 
+static bool write_text(const char *text)
+{
+    return write(STDERR_FILENO, text, strlen(text)) == (ssize_t)strlen(text);
+}
+
 /* What is still on its way; whoever could hold the other end open is gone. */
 static void drain(runner_t *runner)
 {
@@ -276,6 +281,9 @@ static void drain(runner_t *runner)
     }
     if (runner->from >= 0) {
         (void)close(runner->from);
+    }
+    if (runner->length > 0 && isatty(STDERR_FILENO) != 0) {
+        (void)write_text("\r\033[K"); /* the bar of a run that was killed */
     }
     listen(runner, "\n", 1);
 }

@@ -10,7 +10,7 @@ fast="--backoff 0.02 --backoff-max 0.1"
 name=super$$ # other tests may run
 small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=64 --set train.batch=60
     --set train.micro_batch=8 --set model.kind=mlp --set model.hidden=[100,16] --set model.dropout=0.2
-    --set train.eval_every=4000 --set checkpoint.every_steps=2 --set ddp.timeout_s=5"
+    --set train.eval_every=4000 --set checkpoint.every_epochs=0 --set checkpoint.every_steps=2 --set ddp.timeout_s=5"
 trap 'kill -9 $(pgrep -f "$program .*--out $name") 2>/dev/null; rm -rf "$folder"' EXIT
 
 # has TEXT: err has it
@@ -266,6 +266,15 @@ folder()
     run 0 "$program" supervise -- "$program" $small --set train.steps=6
     ends_with "$whole"
     has 'the run goes to runs/supervised-2'
+}
+
+# On a terminal the command has one too: ranks under mpirun draw a bar.
+terminal()
+{
+    script -qec "'$program' supervise -- $mpirun -np 2 '$program' $(echo $small) --set train.steps=30 --out x" /dev/null >out 2>err </dev/null
+    grep -q "$(printf 'epoch.*left\033\\[K')" out || { fail 'no bar'; cat out; }
+    grep -q "$(printf '^weights [0-9a-f]*\r$')" out || { fail 'no weights'; cat out; }
+    grep -q "$(printf '\r\r')" out && fail 'lines end twice'
 }
 
 # SIGTERM to it is a stop that saves, where SIGTERM to mpirun would not be.

@@ -317,6 +317,19 @@ START_TEST(an_error_without_a_rank_is_no_hosts_fault)
 }
 END_TEST
 
+START_TEST(mpirun_may_not_say_which_host_it_cannot_reach)
+{
+    ddp_supervise_clue_t clue = {0};
+
+    ddp_supervise_clue_read(&clue, "  target node:  n2"); /* Open MPI 4.1.4 names one that is well */
+    ck_assert(!clue.is_unstarted);
+    ddp_supervise_clue_read(&clue, "ORTE was unable to reliably start one or more daemons.");
+    ck_assert(clue.is_unstarted);
+    ck_assert_str_eq(clue.host, "");
+    ck_assert_str_eq(clue.line, "ORTE was unable to reliably start one or more daemons.");
+}
+END_TEST
+
 START_TEST(lines_are_the_same_apart_from_pids)
 {
     ck_assert(ddp_supervise_clue_is_same("rank 1 on a has ended (pid 12): step 3",
@@ -473,6 +486,7 @@ int main(void)
     tcase_add_test(hosts, ranks_are_as_many_as_slots_are_left);
     tcase_add_test(clues, the_rank_that_ddptrain_names_comes_before_mpiruns_word);
     tcase_add_test(clues, an_error_without_a_rank_is_no_hosts_fault);
+    tcase_add_test(clues, mpirun_may_not_say_which_host_it_cannot_reach);
     tcase_add_test(clues, lines_are_the_same_apart_from_pids);
     tcase_add_test(next, codes_deserve_a_restart_or_none);
     tcase_add_test(next, who_asked_for_a_stop_gets_it);

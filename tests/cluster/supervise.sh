@@ -1,0 +1,165 @@
+#!/bin/sh
+# `ddptrain supervise` over several hosts: ranks, Open MPI's daemons and mpirun are killed, hosts fail and are left out, and
+# under Slurm. Usage: sh supervise.sh CASE DDPTRAIN; DDP_TEST_SEED repeats what was drawn, DDP_TEST_KILLS says how often.
+# shellcheck disable=SC1091,SC2086,SC2154,SC2317 # run by name; commands of several words
+set -u
+
+. "$(dirname "$0")/cluster.sh"
+
+small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=64 --set train.batch=60
+    --set train.micro_batch=8 --set model.kind=mlp --set model.hidden=[100,16] --set model.dropout=0.2
+    --set train.eval_every=100000 --set checkpoint.every_epochs=0 --set ddp.timeout_s=5 --log warn"
+fast="--backoff 0.02 --backoff-max 0.1 --max-restarts 100"
+seed=${DDP_TEST_SEED:-$(od -An -N2 -tu2 /dev/urandom | tr -d ' ')}
+state=$seed
+
+# draw N: a number from 0 to N - 1 into `drawn`
+draw()
+{
+    state=$(((state * 1103515245 + 12345) % 2147483648))
+    drawn=$((state / 65536 % $1))
+}
+
+# settings STEPS SAVE_EVERY: and the run that nothing disturbs
+settings()
+{
+    small="$small --set train.steps=$1 --set checkpoint.every_steps=$2"
+    last=checkpoints/ckpt-$(printf '%012d' "$1").h5
+    run 0 on node1 "$program" $small --out whole
+    whole=$(weights)
+}
+
+newest()
+{
+    find a/checkpoints -name 'ckpt-*.h5' 2>/dev/null | sort | tail -n 1
+}
+
+is_saved()
+{
+    [ "$(newest)" != "$before" ]
+}
+
+# await_save: by the run that goes on after as many faults as `faults` says
+await_save()
+{
+    await 60 is_restarted || fail "there is no restart after fault $faults"
+    before=$(newest)
+    await 60 is_saved || fail "after fault $faults nothing is saved"
+    faults=$((faults + 1))
+}
+faults=0
+
+is_restarted()
+{
+    [ "$(grep -c '"next":"restart"' a.supervise.jsonl 2>/dev/null)" = "$faults" ] || [ "$faults" = 0 ]
+}
+
+# supervised ARGUMENT...: in the background on node1
+supervised()
+{
+    start node1 "$program" supervise $fast "$@" >out 2>err
+    supervisor=$job
+}
+
+# ends_alike: with the weights and the last file of the other run
+ends_alike()
+{
+    wait "$supervisor"
+    got=$?
+    [ $got -eq 0 ] || { fail "exit status $got"; cat err; }
+    ends_with "$whole"
+    cmp "whole/$last" "a/$last" || fail 'the last file is another one'
+    nothing_left 10
+}
+
+# One of ranks, daemons and mpirun is killed after each new checkpoint.
+kills()
+{
+    goal=${DDP_TEST_KILLS:-3}
+    echo "seed $seed, $goal kills"
+    hosts_up 3
+    settings $((goal * 60 + 60)) 20
+    supervised --min-ranks 5 -- mpirun --host node1:1,node2:2,node3:2 -np 5 "$program" $small --out a
+    for n in $(seq "$goal"); do
+        await_save
+        draw 3
+        case $drawn in
+        0) victims=$(host_pids node2 orted; host_pids node3 orted) ;;
+        1) victims=$(pgrep -P "$supervisor") ;;
+        *) victims=$(for rank in 0 1 2 3 4; do rank_pid $rank; done) ;;
+        esac
+        draw "$(echo "$victims" | grep -c '')"
+        victim=$(echo "$victims" | sed -n "$((drawn + 1))p")
+        told="$told $(cat "/proc/$victim/comm")"
+        kill -9 "$victim" || fail "kill $n: of nobody"
+    done
+    ends_alike
+    restarts=$(grep -c '"next":"restart"' a.supervise.jsonl)
+    [ "$restarts" = "$goal" ] || { fail "$restarts restarts"; cat err a.supervise.jsonl; }
+    echo "killed:$told; $restarts restarts"
+}
+told=
+
+# A host whose ranks are killed twice is left out; four ranks come to the same end as six.
+left_out()
+{
+    hosts_up 3
+    settings 240 20
+    printf 'node1 slots=2\nnode2 slots=2\nnode3 slots=2\n' >list
+    supervised --hostfile list -- mpirun -np 6 "$program" $small --out a
+    for n in 1 2; do
+        await_save
+        kill -9 "$(rank_pid 5)" || fail "kill $n: of nobody"
+    done
+    ends_alike
+    holds err 'supervise: node3 has failed twice and is left out: 4 ranks from now on'
+    holds a.supervise.jsonl '"ranks":4,"hosts":\["node1","node2"\],"left_out":\["node3"\],"next":"done"'
+}
+
+# A host loses its power, and does not come back.
+power()
+{
+    hosts_up 3
+    settings 160 20
+    supervised -- mpirun --host node1:2,node2:2,node3:2 -np 6 "$program" $small --out a
+    await_save
+    host_off node3
+    ends_alike
+    holds err 'supervise: node3 has failed twice and is left out: 4 ranks from now on'
+}
+
+# In a Slurm job: a rank is killed, the run goes on in the same job; the job is told to stop, is queued again, and goes on.
+slurm_job()
+{
+    hosts_up 2
+    slurm_up
+    settings 800 20
+    cat >job <<END
+#!/bin/bash
+trap 'kill -USR1 \$supervisor' USR1
+"$program" supervise $fast -- srun -K --mpi=pmix "$program" $(echo $small) --out a &
+supervisor=\$!
+wait \$supervisor; status=\$?
+while kill -0 \$supervisor 2>/dev/null; do wait \$supervisor; status=\$?; done
+echo "ended with \$status"
+[ \$status -ne 75 ] || scontrol requeue \$SLURM_JOB_ID
+END
+    number=$(slurm sbatch --parsable --open-mode=append -N2 --ntasks-per-node=2 -o "$folder/told" job)
+    await_save
+    kill -9 "$(rank_pid 3)" || fail 'of nobody'
+    await_save
+    slurm scancel -b -s USR1 "$number"
+    await 60 grep -q 'ended with 75' told || fail 'it does not stop'
+    await_job "$number" COMPLETED 90
+    cp told out
+    holds out 'ended with 0'
+    sed -i '/^ended with/d' out
+    ends_with "$whole"
+    cmp "whole/$last" "a/$last" || fail 'the last file is another one'
+    [ "$(grep -o '"code":[0-9]*' a.supervise.jsonl | tr -d '\n')" = '"code":137"code":75"code":0' ] ||
+        { fail 'another history'; cat a.supervise.jsonl told; }
+    nothing_left 20
+}
+
+"$case"
+exit "$failed"
