@@ -8,6 +8,7 @@ while [ "${1#-}" != "$1" ]; do
 done
 host=$1
 shift
+[ -e "$DDP_CLUSTER/$host/pid" ] || { echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255; }
 cd "${HOME:-/}" || exit 255
 exec env -i DDP_CLUSTER="$DDP_CLUSTER" PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME="${HOME:-/}" USER=root \
     LOGNAME=root SHELL=/bin/sh sh "$(dirname "$0")/on.sh" "$host" /bin/sh -c "$*"
