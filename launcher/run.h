@@ -258,9 +258,9 @@ void ddp_event_start(ddp_run_t *run);
 void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report);
 /** The run ends early, to be started again. */
 void ddp_event_stop(ddp_run_t *run, uint64_t step);
-/** Why the run ends, from whichever rank says so, if the folder is of its machine; also from the monitor's thread,
- * and in any state. Half a second at most: a disk that does not answer holds nobody up. @param [in] line  as the
- * user reads it */
+/** Why the run ends, from whichever rank says so, if the folder is of its machine; also from the monitor's
+ * thread, and in any state. Half a second at most: a disk that does not answer holds nobody up. @param [in]
+ * line  as the user reads it */
 void ddp_event_fail(const ddp_run_t *run, const char *line);
 void ddp_event_checkpoint(ddp_run_t *run, const ddp_save_result_t *result);
 void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eval_result_t *result);
