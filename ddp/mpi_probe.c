@@ -1,5 +1,6 @@
 #include "ddp/mpi_probe.h"
 
+#include <link.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +14,11 @@
 
 #define TAG_HELLO     7201
 #define TAG_ANSWER    7202
-#define LATER_MS      2000 /* rank 0 speaks first: it knows more */
+#define LATER_MS      1000 /* rank 0 speaks first: it knows more */
 #define ANSWER_MS     1000 /* to hand over answers of four bytes */
 #define NAP_NS        200000
 #define NAMED_AT_MOST 8
-#define VALUE_SIZE    1024
+#define VALUE_SIZE    8192 /* texts of Open MPI 4.1 have up to 2048 */
 
 static bool open_value(const char *name, MPI_T_cvar_handle *handle_p, MPI_Datatype *type_p, int *count_p)
 {
@@ -65,6 +66,21 @@ static bool read_value(const char *name, char *text, size_t size)
     return is_read;
 }
 
+/* Components that MPI did not choose are unloaded: the one that is left is in use. */
+static int look_at_library(struct dl_phdr_info *library, size_t size, void *info_p)
+{
+    static const char prefix[] = "mca_pml_";
+    ddp_mpi_info_t   *info     = info_p;
+    const char       *name     = strstr(library->dlpi_name, prefix);
+
+    (void)size;
+    if (name != NULL) {
+        name += strlen(prefix);
+        (void)snprintf(info->path, sizeof(info->path), "%.*s", (int)strcspn(name, "."), name);
+    }
+    return 0;
+}
+
 void ddp_mpi_probe(ddp_mpi_info_t *info)
 {
     char  text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -89,6 +105,7 @@ void ddp_mpi_probe(ddp_mpi_info_t *info)
     info->header_major = OMPI_MAJOR_VERSION;
     info->header_minor = OMPI_MINOR_VERSION;
 #endif
+    (void)dl_iterate_phdr(look_at_library, info);
     if (MPI_Query_thread(&level) == MPI_SUCCESS) {
         info->thread_level = level;
     }
@@ -113,8 +130,9 @@ static int await(MPI_Request *request, int n, int limit_ms)
         for (int i = 0; i < n; i++) {
             int is_done = 1;
 
-            if (request[i] != MPI_REQUEST_NULL) {
-                (void)MPI_Test(&request[i], &is_done, MPI_STATUS_IGNORE);
+            if (request[i] != MPI_REQUEST_NULL &&
+                MPI_Test(&request[i], &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+                is_done = 0; /* will never be */
             }
             missing += is_done == 0 ? 1 : 0;
         }
@@ -169,7 +187,7 @@ out:
     return status;
 }
 
-static ddp_status_t answer_call(MPI_Comm parent, int limit_ms, MPI_Request *request, int *verdict)
+static ddp_status_t answer_call(MPI_Comm parent, int rank, int limit_ms, MPI_Request *request, int *verdict)
 {
     ddp_status_t status = DDP_OK;
     static int   hello;
@@ -179,7 +197,8 @@ static ddp_status_t answer_call(MPI_Comm parent, int limit_ms, MPI_Request *requ
     DDP_TRY_MPI(MPI_Irecv(verdict, 1, MPI_INT, 0, TAG_ANSWER, parent, &request[0]));
     DDP_TRY_MPI(MPI_Isend(&hello, 1, MPI_INT, 0, TAG_HELLO, parent, &request[1]));
     DDP_REQUIRE(await(request, 2, limit_ms + LATER_MS) == 0, DDP_ERR_TIMEOUT,
-                "no answer from rank 0 to %s within %g s", host, (limit_ms + LATER_MS) / 1e3);
+                "rank %d on %s got no answer from rank 0 within %g s", rank, host,
+                (limit_ms + LATER_MS) / 1e3);
     DDP_REQUIRE(*verdict == 0, DDP_ERR_REMOTE, "rank 0 got no message from %d rank%s", *verdict,
                 *verdict > 1 ? "s" : "");
 out:
@@ -188,26 +207,33 @@ out:
 
 ddp_status_t ddp_mpi_roll_call(MPI_Comm parent, int limit_ms)
 {
-    ddp_status_t status  = DDP_OK;
-    MPI_Request *request = NULL;
-    int         *number  = NULL;
-    int          rank    = 0;
-    int          size    = 0;
+    ddp_status_t   status  = DDP_OK;
+    MPI_Request   *request = NULL;
+    int           *number  = NULL;
+    MPI_Errhandler before  = MPI_ERRHANDLER_NULL;
+    int            rank    = 0;
+    int            size    = 0;
 
+    DDP_TRY_MPI(MPI_Comm_get_errhandler(parent, &before));
+    DDP_TRY_MPI(MPI_Comm_set_errhandler(parent, MPI_ERRORS_RETURN));
     DDP_TRY_MPI(MPI_Comm_rank(parent, &rank));
     DDP_TRY_MPI(MPI_Comm_size(parent, &size));
     if (size == 1) {
-        return DDP_OK;
+        goto out;
     }
     request = calloc(2 * (size_t)size, sizeof(MPI_Request));
     number  = calloc((size_t)size, sizeof(*number));
     DDP_REQUIRE(request != NULL && number != NULL, DDP_ERR_NO_MEMORY, "no memory for %d ranks", size);
     status = rank == 0 ? call_others(parent, size, limit_ms, request, number)
-                       : answer_call(parent, limit_ms, request, number);
+                       : answer_call(parent, rank, limit_ms, request, number);
     if (status != DDP_OK) {
         return status; /* MPI may still write there: both stay for the rest of the process */
     }
 out:
+    if (before != MPI_ERRHANDLER_NULL) {
+        (void)MPI_Comm_set_errhandler(parent, before);
+        (void)MPI_Errhandler_free(&before);
+    }
     free(request);
     free(number);
     return status;

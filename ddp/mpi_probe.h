@@ -18,7 +18,8 @@ typedef struct ddp_mpi_info {
     int32_t library_major, library_minor; /* of the library that is loaded; 0: another MPI */
     int32_t thread_level;                 /* MPI_THREAD_FUNNELED and so on */
     int32_t yields;                       /* mpi_yield_when_idle; -1: not known */
-    char    interfaces[96];               /* btl_tcp_if_include; "": not set */
+    char    path[16];       /* how messages go: "ob1" (by BTLs), "cm" (libfabric), "ucx"; "": not known */
+    char    interfaces[96]; /* btl_tcp_if_include; "": not set */
 } ddp_mpi_info_t;
 
 /** After MPI_Init. Local; never fails: what is not known stays empty. */
@@ -28,7 +29,7 @@ DDP_API void ddp_mpi_probe(ddp_mpi_info_t *info);
  * A message from every rank to rank 0, and an answer back. What ddp_comm_create() asks of MPI has no
  * deadline; this has, so that machines that do not reach each other (the commonest fault of a new cluster)
  * are named. `parent` must be idle, and is not fit for use after an error. Collective. Blocking: `limit_ms`
- * on rank 0, two seconds more on others.
+ * on rank 0, a second more on others.
  * @return DDP_ERR_TIMEOUT: on rank 0 with the ranks that were not heard, on another that no answer came to
  * its host. DDP_ERR_REMOTE: rank 0 did not hear some other rank
  */

@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "ddp/link.h"
 #include "ddp/mpi_probe.h"
 #include "launcher/cores.h"
 #include "launcher/findings.h"
@@ -127,6 +128,8 @@ void ddp_judge_cpu(const ddp_facts_t *facts, int n, ddp_findings_t *findings);
 void ddp_judge_memory(const ddp_facts_t *facts, int n, ddp_findings_t *findings);
 void ddp_judge_limits(const ddp_facts_t *facts, int n, ddp_findings_t *findings);
 void ddp_judge_network(const ddp_facts_t *facts, int n, ddp_findings_t *findings);
+/** @param [in] pairs  [machines * machines] as ddp_link_measure_pairs() fills it; the slowest come first */
+void ddp_judge_links(const ddp_facts_t *facts, int n, const ddp_link_t *pairs, ddp_findings_t *findings);
 void ddp_judge_folder(const ddp_facts_t *facts, int n, const char *path, ddp_findings_t *findings);
 void ddp_judge_slurm(const ddp_facts_t *facts, int n, const ddp_job_facts_t *job, ddp_findings_t *findings);
 void ddp_judge_gpus(const ddp_facts_t *facts, int n, ddp_findings_t *findings);

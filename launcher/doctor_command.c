@@ -1,14 +1,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "launcher/args.h"
 #include "launcher/doctor_internal.h"
 #include "launcher/start.h"
 
 /* Of every wait; the user's --set comes after it. */
 #define DEFAULT_TIMEOUT "ddp.timeout_s=20"
+#define OTHERS_SPEAK_S  3
+#define OTHERS_LEAVE_S  10
+#define UNHEARD_MS      1500
 
 typedef enum doctor_id { DOCTOR_JSON, DOCTOR_OUT, DOCTOR_SET, DOCTOR_LOG, DOCTOR_HELP } doctor_id_t;
 
@@ -109,9 +114,15 @@ static void judge(const ddp_facts_t *all, int n, const char *folder)
     ddp_judge_gpus(all, n, &doctor.findings);
 }
 
+/* A deadline alone asks for no run. */
 static bool has_run(void)
 {
-    return doctor.run.file != NULL || doctor.run.n_sets > 1;
+    bool has = doctor.run.file != NULL;
+
+    for (size_t i = 0; i < doctor.run.n_sets; i++) {
+        has = has || strncmp(doctor.run.set[i], "ddp.timeout_s=", strlen("ddp.timeout_s=")) != 0;
+    }
+    return has;
 }
 
 /* A word for every rank, and the exit status. */
@@ -140,6 +151,7 @@ static ddp_status_t examine_all(ddp_run_t *run)
     if (all != NULL) {
         judge(all, ddp_comm_size(run->comm), folder);
     }
+    DDP_TRY(ddp_doctor_measure_links(run, all, all != NULL ? &doctor.findings : NULL));
     if (has_run()) {
         DDP_TRY(ddp_doctor_check_run(run, all != NULL ? &all[0].folder : NULL,
                                      all != NULL ? &doctor.findings : NULL));
@@ -156,14 +168,57 @@ static void say_broken(const ddp_run_t *run)
 
     memcpy(line, ddp_error_line(), sizeof(line));
     if (run->comm != NULL ? ddp_comm_rank(run->comm) == 0 : run->launch.is_first) {
-        (void)ddp_findings_add(
-            &doctor.findings, DDP_FINDING_FAIL, "ranks", "answer",
-            "see that the machine is up, and which network MPI takes: mpirun --mca btl_tcp_if_include "
-            "NAME",
-            "%s", line);
+        (void)ddp_findings_add(&doctor.findings, DDP_FINDING_FAIL, "ranks", "answer", DDP_DOCTOR_FIX_NETWORK,
+                               "%s", line);
         ddp_ignore(say_findings(), "the line that follows says why this ends");
     }
     (void)ddp_fail(DDP_ERR_TIMEOUT, "%s", line);
+}
+
+/* MPI's messages do not pass, but what is printed does: the ranks that rank 0 does not hear say where they
+ * are, and mpirun ends them when rank 0 ends. */
+static void leave_slowly(const ddp_run_t *run)
+{
+    if (run->launch.is_first) {
+        say_broken(run);
+        (void)sleep(OTHERS_SPEAK_S);
+        ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
+    } else {
+        ddp_log(DDP_LOG_ERROR, "%s", ddp_error_line());
+        (void)sleep(OTHERS_LEAVE_S);
+    }
+    _exit(EXIT_FAILURE);
+}
+
+/* On the watchdog's thread: libfabric tries for ever to send what cannot arrive, inside of a call. */
+static void leave_unheard(void *run_p, const char *what, int limit_ms)
+{
+    char        host[DDP_FACTS_TEXT] = "unknown";
+    const char *rank                 = getenv("PMIX_RANK");
+
+    (void)what;
+    (void)gethostname(host, sizeof(host) - 1);
+    (void)ddp_fail(DDP_ERR_TIMEOUT, "rank %s on %s: MPI has sent nothing for %g s", rank != NULL ? rank : "?",
+                   host, limit_ms / 1e3);
+    leave_slowly(run_p);
+}
+
+static ddp_status_t call_roll(ddp_run_t *run)
+{
+    const int       limit_ms = (int)(run->config.ddp.timeout_s * 1e3);
+    ddp_watchdog_t *watchdog = NULL;
+    ddp_status_t    status   = DDP_OK;
+
+    DDP_TRY(ddp_watchdog_create(leave_unheard, run, &watchdog));
+    ddp_watchdog_arm(watchdog, "the roll call", limit_ms + (run->launch.is_first ? 2 : 1) * UNHEARD_MS);
+    status = ddp_mpi_roll_call(MPI_COMM_WORLD, limit_ms);
+    ddp_watchdog_disarm(watchdog);
+    if (status == DDP_ERR_TIMEOUT || status == DDP_ERR_MPI) {
+        leave_slowly(run);
+    }
+out:
+    ddp_watchdog_destroy(&watchdog);
+    return status;
 }
 
 /* ddp_body_fn_t */
@@ -173,11 +228,7 @@ static ddp_status_t examine(ddp_run_t *run, ddp_status_t early)
     char         line[DDP_ERROR_LINE_SIZE];
 
     memcpy(line, ddp_error_line(), sizeof(line));
-    status = ddp_mpi_roll_call(MPI_COMM_WORLD, (int)(run->config.ddp.timeout_s * 1e3));
-    if (status != DDP_OK) {
-        say_broken(run);
-        return status;
-    }
+    DDP_TRY(call_roll(run));
     DDP_TRY(ddp_run_connect(run));
     DDP_TRY(ddp_comm_agree(run->comm, early != DDP_OK ? ddp_fail(early, "%s", line) : DDP_OK));
     status = examine_all(run);

@@ -4,8 +4,17 @@
 
 #include "launcher/doctor.h"
 
+/** Open MPI heeds the choice of an interface only where messages go by its own TCP. */
+#define DDP_DOCTOR_FIX_NETWORK                                                                               \
+    "see that the machine is up, and say which interface MPI is to take: mpirun --mca pml ob1 --mca "        \
+    "btl_tcp_if_include NAME"
+
 /** What all ranks see. Collective. @param [out] all_p  [size], rank 0's to free; NULL on others */
 ddp_status_t ddp_doctor_gather(ddp_run_t *run, const char *folder, ddp_facts_t **all_p) DDP_NODISCARD;
+
+/** Latency and rate between machines. Collective. @param [in] all, findings  rank 0's; NULL on others */
+ddp_status_t ddp_doctor_measure_links(ddp_run_t *run, const ddp_facts_t *all,
+                                      ddp_findings_t *findings) DDP_NODISCARD;
 
 /**
  * Can this configuration run here: as far as a run goes before it takes memory. Collective.

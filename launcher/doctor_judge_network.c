@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/doctor.h"
+#include "launcher/doctor_internal.h"
 
 #define NAME_SIZE     (DDP_FACTS_TEXT + 32)
 #define GIB           1073741824.0
@@ -61,12 +61,10 @@ static void judge_addresses(const ddp_facts_t *facts, int n, ddp_findings_t *fin
                 facts[s].machine != facts[r].machine ? find_double(&facts[s], &facts[r]) : NULL;
 
             if (nic != NULL && facts[0].mpi_interfaces[0] == '\0') {
-                (void)ddp_findings_add(
-                    findings, DDP_FINDING_WARN, "network", "addresses",
-                    "say which to use: --set ddp.interfaces=NAME, or mpirun --mca btl_tcp_if_include "
-                    "NAME",
-                    "%.64s and %.64s both have %s (%s): Open MPI may try to connect there", facts[s].host,
-                    facts[r].host, nic->address, nic->name);
+                (void)ddp_findings_add(findings, DDP_FINDING_WARN, "network", "addresses",
+                                       "say which to use: mpirun --mca pml ob1 --mca btl_tcp_if_include NAME",
+                                       "%.64s and %.64s both have %s (%s): Open MPI may try to connect there",
+                                       facts[s].host, facts[r].host, nic->address, nic->name);
                 return;
             }
         }
@@ -77,6 +75,26 @@ static void judge_addresses(const ddp_facts_t *facts, int n, ddp_findings_t *fin
                                                                   : "no two machines have the same%s",
                                facts[0].mpi_interfaces);
     }
+}
+
+/* Of MPI between machines. */
+static void judge_path(const ddp_facts_t *facts, int n, ddp_findings_t *findings)
+{
+    const char *path    = facts[0].mpi.path;
+    const bool  is_told = facts[0].mpi_interfaces[0] != '\0';
+    const bool  is_ob1  = strcmp(path, "ob1") == 0;
+
+    if (path[0] == '\0' || facts[n - 1].machine == 0) {
+        return;
+    }
+    (void)ddp_findings_add(findings, is_told && !is_ob1 ? DDP_FINDING_WARN : DDP_FINDING_OK, "network",
+                           "transport", is_told && !is_ob1 ? "mpirun --mca pml ob1" : NULL,
+                           "MPI sends by %s (pml %s)%s",
+                           is_ob1                     ? "its own TCP and the like"
+                           : strcmp(path, "cm") == 0  ? "libfabric"
+                           : strcmp(path, "ucx") == 0 ? "UCX"
+                                                      : "another way",
+                           path, is_told && !is_ob1 ? ", which does not heed btl_tcp_if_include" : "");
 }
 
 static void judge_clocks(const ddp_facts_t *facts, int n, ddp_findings_t *findings)
@@ -112,6 +130,7 @@ void ddp_judge_network(const ddp_facts_t *facts, int n, ddp_findings_t *findings
         }
     }
     judge_addresses(facts, n, findings);
+    judge_path(facts, n, findings);
     judge_clocks(facts, n, findings);
 }
 

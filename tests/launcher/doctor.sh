@@ -54,6 +54,7 @@ several()
     finds ok ranks.hosts '3 ranks on 2 machines'
     finds ok folder.shared 'all machines see it'
     finds ok network.clock 'give or take'
+    finds '[a-z]*' network.link ' us, '
     finds warn ranks.shared_machine 'are one machine'
     # each rank is a machine
     DDP_HOST_SHM=0 ranks 3 0 doctor --json

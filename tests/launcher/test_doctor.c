@@ -52,6 +52,7 @@ static int pretend(int machines, int ranks)
                                   .header_minor  = 1,
                                   .library_major = 4,
                                   .library_minor = 1,
+                                  .path          = "ob1",
                                   .yields        = 1};
     }
     job = (ddp_job_facts_t){.launch        = {.is_managed = true, .is_first = true, .ranks = n, .tasks = -1},
@@ -250,6 +251,18 @@ START_TEST(an_address_that_two_machines_have_is_named_unless_mpi_was_told)
 }
 END_TEST
 
+START_TEST(an_interface_that_mpi_was_told_but_does_not_heed_is_said)
+{
+    const int n = pretend(2, 1);
+
+    memcpy(facts[0].mpi.path, "cm", sizeof("cm"));
+    judge_all(n);
+    ck_assert_uint_eq(ddp_findings_count(&findings, DDP_FINDING_OK), findings.n);
+    memcpy(facts[0].mpi_interfaces, "eth0", sizeof("eth0"));
+    assert_only(n, DDP_FINDING_WARN, "network", "transport", "libfabric|does not heed|--mca pml ob1");
+}
+END_TEST
+
 START_TEST(a_wrong_clock_is_named_but_not_one_that_is_not_known_well)
 {
     const int n = pretend(3, 1);
@@ -260,6 +273,53 @@ START_TEST(a_wrong_clock_is_named_but_not_one_that_is_not_known_well)
     facts[2].clock_error_s = 3599.5;
     judge_all(n);
     ck_assert_uint_eq(ddp_findings_count(&findings, DDP_FINDING_OK), findings.n);
+}
+END_TEST
+
+/* All links have this rate but that of machines `a` and `b`. */
+static void judge_links(int n, double mbit, int a, int b, double other_mbit)
+{
+    const int  machines = facts[n - 1].machine + 1;
+    ddp_link_t pairs[MOST_RANKS * MOST_RANKS];
+
+    memset(pairs, 0, sizeof(pairs));
+    for (int i = 0; i < machines * machines; i++) {
+        const bool is_other = i == a * machines + b || i == b * machines + a;
+
+        pairs[i] =
+            (ddp_link_t){.latency_s = 12.5e-6, .bytes_per_s = (is_other ? other_mbit : mbit) * 1e6 / 8};
+    }
+    ddp_findings_free(&findings);
+    ddp_judge_links(facts, n, pairs, &findings);
+}
+
+START_TEST(a_link_slower_than_others_or_than_its_interface_is_named)
+{
+    int n = pretend(3, 2);
+
+    judge_links(n, 9000, 0, 0, 0);
+    ck_assert_uint_eq(findings.n, 3);
+    ck_assert_uint_eq(ddp_findings_count(&findings, DDP_FINDING_OK), 3);
+    ck_assert_ptr_nonnull(strstr(findings.finding[0].text, "12.5 us, 9000 Mbit/s"));
+    ck_assert_str_eq(findings.finding[0].number[3].name, "mbit_s");
+    ck_assert_double_eq_tol(findings.finding[0].number[3].value, 9000, 1e-6);
+    judge_links(n, 9000, 1, 2, 2900);
+    ck_assert_uint_eq(ddp_findings_count(&findings, DDP_FINDING_WARN), 1);
+    ck_assert_int_eq(findings.finding[0].level, DDP_FINDING_WARN); /* the slowest first */
+    ck_assert_ptr_nonnull(strstr(findings.finding[0].text, "node2 and node3: 12.5 us, 2900 Mbit/s"));
+    ck_assert_ptr_nonnull(strstr(findings.finding[0].text, "others 9000"));
+    n = pretend(2, 1);
+    judge_links(n, 2400, 0, 0, 0);
+    ck_assert_uint_eq(ddp_findings_count(&findings, DDP_FINDING_WARN), 1);
+    ck_assert_ptr_nonnull(strstr(findings.finding[0].text, "made for 10000"));
+    facts[1].boot = facts[0].boot; /* between containers an interface is made for nothing */
+    judge_links(n, 2400, 0, 0, 0);
+    ck_assert_uint_eq(ddp_findings_count(&findings, DDP_FINDING_OK), 1);
+    n = pretend(8, 1);
+    judge_links(n, 9000, 2, 6, 8000);
+    ck_assert_uint_eq(findings.n, 7);
+    ck_assert_ptr_nonnull(strstr(findings.finding[0].text, "node3 and node7"));
+    ck_assert_ptr_nonnull(strstr(findings.finding[6].text, "22 more pairs"));
 }
 END_TEST
 
@@ -453,7 +513,9 @@ int main(void)
     tcase_add_test(tcase, what_slows_a_core_is_said);
     tcase_add_test(tcase, too_little_memory_and_too_few_files_are_named);
     tcase_add_test(tcase, an_address_that_two_machines_have_is_named_unless_mpi_was_told);
+    tcase_add_test(tcase, an_interface_that_mpi_was_told_but_does_not_heed_is_said);
     tcase_add_test(tcase, a_wrong_clock_is_named_but_not_one_that_is_not_known_well);
+    tcase_add_test(tcase, a_link_slower_than_others_or_than_its_interface_is_named);
     tcase_add_test(tcase, the_folder_is_judged);
     tcase_add_test(tcase, settings_of_slurm_that_hurt_are_named);
     tcase_add_test(tcase, processes_that_do_not_know_of_each_other_fail);
