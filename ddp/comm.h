@@ -101,6 +101,10 @@ typedef struct ddp_field {
  */
 DDP_API ddp_status_t ddp_comm_check_equal(ddp_comm_t *comm, const ddp_field_t *fields,
                                           size_t n) DDP_NODISCARD;
+/** As ddp_comm_check_equal(), where a rank need not have what another has: values of the same name must be
+ * the same, in any order. */
+DDP_API ddp_status_t ddp_comm_check_alike(ddp_comm_t *comm, const ddp_field_t *fields,
+                                          size_t n) DDP_NODISCARD;
 
 /**
  * Memory that all ranks of this machine see (private to the rank where sharing is off). Collective over the

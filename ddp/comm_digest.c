@@ -13,8 +13,9 @@
 
 /* Names and values of all ranks: rank r's text is "name\0value\0name\0value\0...", padded with zeros. */
 typedef struct tables {
-    const char   *text;  /* [size * stride] */
-    const size_t *bytes; /* [size] */
+    bool          may_lack; /* a rank need not have every name, nor the others' order */
+    const char   *text;     /* [size * stride] */
+    const size_t *bytes;    /* [size] */
     size_t        stride;
 } tables_t;
 
@@ -68,7 +69,7 @@ static int find_majority(const ddp_comm_t *comm, const tables_t *tables, const c
         const char *value = find_value(tables, r, name);
         int         n     = 0;
 
-        for (int other = 0; other < comm->size; other++) {
+        for (int other = 0; other < comm->size && !(value == NULL && tables->may_lack); other++) {
             n += is_same(value, find_value(tables, other, name)) ? 1 : 0;
         }
         if (n > votes) {
@@ -121,7 +122,7 @@ static ddp_status_t compare_field(const ddp_comm_t *comm, const tables_t *tables
     for (int r = 0; r < comm->size; r++) {
         const char *theirs = find_value(tables, r, name);
 
-        if (!is_same(theirs, value)) {
+        if (!is_same(theirs, value) && !(theirs == NULL && tables->may_lack)) {
             return name_difference(comm, name, r, theirs, right, value);
         }
     }
@@ -143,18 +144,18 @@ static ddp_status_t compare_tables(const ddp_comm_t *comm, const tables_t *table
             text += strlen(text) + 1;
         }
     }
-    status = ddp_fail(DDP_ERR_MISMATCH, "ranks give the same values in different order");
+    DDP_REQUIRE(tables->may_lack, DDP_ERR_MISMATCH, "ranks give the same values in different order");
 out:
     return status;
 }
 
-static ddp_status_t find_difference(ddp_comm_t *comm, const ddp_field_t *fields, size_t n)
+static ddp_status_t find_difference(ddp_comm_t *comm, const ddp_field_t *fields, size_t n, bool may_lack)
 {
     const size_t mine     = text_bytes(fields, n);
     size_t      *bytes    = calloc((size_t)comm->size, sizeof(*bytes));
     char        *my_text  = NULL;
     char        *all_text = NULL;
-    tables_t     tables   = {NULL, bytes, 1};
+    tables_t     tables   = {may_lack, NULL, bytes, 1};
     ddp_status_t status   = DDP_OK;
 
     DDP_TRY(
@@ -198,7 +199,7 @@ static XXH128_canonical_t digest(const ddp_field_t *fields, size_t n)
     return text;
 }
 
-ddp_status_t ddp_comm_check_equal(ddp_comm_t *comm, const ddp_field_t *fields, size_t n)
+static ddp_status_t check(ddp_comm_t *comm, const ddp_field_t *fields, size_t n, bool may_lack)
 {
     const XXH128_canonical_t mine   = digest(fields, n);
     XXH128_canonical_t      *all    = calloc((size_t)comm->size, sizeof(*all));
@@ -208,11 +209,21 @@ ddp_status_t ddp_comm_check_equal(ddp_comm_t *comm, const ddp_field_t *fields, s
     DDP_TRY(ddp_comm_allgather(comm, &mine, sizeof(mine), all));
     for (int r = 1; r < comm->size; r++) {
         if (memcmp(&all[r], &all[0], sizeof(all[r])) != 0) {
-            DDP_TRY(find_difference(comm, fields, n));
+            DDP_TRY(find_difference(comm, fields, n, may_lack));
             break;
         }
     }
 out:
     free(all);
     return status;
+}
+
+ddp_status_t ddp_comm_check_equal(ddp_comm_t *comm, const ddp_field_t *fields, size_t n)
+{
+    return check(comm, fields, n, false);
+}
+
+ddp_status_t ddp_comm_check_alike(ddp_comm_t *comm, const ddp_field_t *fields, size_t n)
+{
+    return check(comm, fields, n, true);
 }

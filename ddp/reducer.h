@@ -308,6 +308,13 @@ DDP_API ddp_status_t ddp_reducer_weights_hash(ddp_reducer_t *reducer, char text[
 /** Collective: DDP_ERR_MISMATCH names the machine, or rank, whose parameters differ. Called every
  * `checksum_every` steps too. */
 DDP_API ddp_status_t ddp_reducer_check_replicas(ddp_reducer_t *reducer) DDP_NODISCARD;
+/**
+ * With reduction exact: whether the ranks' devices compute in the same way what they have computed so far
+ * (ddp_device_choices()), since the bits of the sum do not depend on the ranks only if it does not matter
+ * which of them computes what. Collective; nothing to do with fast. Between steps.
+ * @return DDP_ERR_MISMATCH on every rank: names two ranks, the product, and both algorithms
+ */
+DDP_API ddp_status_t ddp_reducer_check_choices(ddp_reducer_t *reducer) DDP_NODISCARD;
 
 #ifdef __cplusplus
 }

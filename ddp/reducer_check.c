@@ -94,3 +94,51 @@ out:
     free(all);
     return status;
 }
+
+static ddp_status_t take_choices(const ddp_device_t *device, ddp_choice_t **choices_p, ddp_field_t **fields_p,
+                                 size_t *n_p)
+{
+    ddp_status_t  status  = DDP_OK;
+    const size_t  n       = ddp_device_choices(device, NULL, 0);
+    ddp_choice_t *choices = calloc(n + 1, sizeof(*choices));
+    ddp_field_t  *fields  = calloc(n + 1, sizeof(*fields));
+
+    *choices_p = choices;
+    *fields_p  = fields;
+    DDP_REQUIRE(choices != NULL && fields != NULL, DDP_ERR_NO_MEMORY, "no memory for %zu algorithms", n);
+    (void)ddp_device_choices(device, choices, n);
+    for (size_t i = 0; i < n; i++) {
+        fields[i] = (ddp_field_t){choices[i].name, choices[i].value};
+    }
+    *n_p = n;
+out:
+    return status;
+}
+
+ddp_status_t ddp_reducer_check_choices(ddp_reducer_t *reducer)
+{
+    ddp_status_t  status  = DDP_OK;
+    ddp_choice_t *choices = NULL;
+    ddp_field_t  *fields  = NULL;
+    size_t        n       = 0;
+    char          line[DDP_ERROR_LINE_SIZE];
+
+    if (reducer->params.reduction != DDP_REDUCTION_EXACT || reducer->size == 1) {
+        return DDP_OK;
+    }
+    DDP_TRY(ddp_comm_agree(reducer->comm,
+                           take_choices(ddp_stream_device(reducer->compute), &choices, &fields, &n)));
+    status = ddp_comm_check_alike(reducer->comm, fields, n);
+    if (status == DDP_ERR_MISMATCH) {
+        (void)snprintf(line, sizeof(line), "%s", ddp_error_line());
+        status =
+            ddp_fail(status,
+                     "%s; ddp.reduction exact needs the same algorithm on all ranks: the same GPUs, driver "
+                     "and libraries, or DDP_CUDA_GEMM=plain (slow), or ddp.reduction=fast",
+                     line);
+    }
+out:
+    free(fields);
+    free(choices);
+    return status;
+}

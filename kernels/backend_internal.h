@@ -88,6 +88,8 @@ typedef struct ddp_backend {
     void (*progress)(ddp_device_t *device);
     /** See ddp_device_meet(). NULL: nothing to do. */
     void (*meet)(const ddp_device_t *device, const ddp_device_t *other);
+    /** See ddp_device_choices(). NULL: none. */
+    size_t (*choices)(const ddp_device_t *device, ddp_choice_t *choices, size_t capacity);
     /** Before each operation: DDP_OK, or why it cannot run; NULL: nothing to do. */
     ddp_status_t (*enter)(const ddp_stream_t *stream);
 

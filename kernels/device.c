@@ -95,6 +95,11 @@ bool ddp_device_is_dry(const ddp_device_t *device)
     return device->dry;
 }
 
+size_t ddp_device_choices(const ddp_device_t *device, ddp_choice_t *choices, size_t capacity)
+{
+    return device->backend->choices != NULL ? device->backend->choices(device, choices, capacity) : 0;
+}
+
 void ddp_device_meet(const ddp_device_t *device, const ddp_device_t *other)
 {
     if (device != other && device->backend == other->backend && device->backend->meet != NULL) {

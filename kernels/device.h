@@ -100,6 +100,20 @@ DDP_API const ddp_allocator_t *ddp_device_allocator(ddp_device_t *device);
 /** Host memory that copies of this device run to and from without a copy in between: page-locked on cuda, any
  * on cpu. Not counted as the device's. Taken and given back outside of steps only. */
 DDP_API const ddp_allocator_t *ddp_device_host_allocator(ddp_device_t *device);
+/** What the device does in one of several ways, which differ in the last bits. */
+typedef struct ddp_choice {
+    char name[192];  /* "product 24 x 60 x 16, ..." */
+    char value[128]; /* "algorithm 21, tile 15, ..." */
+} ddp_choice_t;
+/**
+ * What libraries have chosen so far, for what this device has computed: on cuda the algorithms of cuBLASLt.
+ * Where two devices have the same names and values, they compute the same bits; with is_exact that is what is
+ * wanted. The engines of cuDNN are not told.
+ * @param [out] choices  [capacity], the first of them
+ * @return how many there are
+ */
+DDP_API size_t ddp_device_choices(const ddp_device_t *device, ddp_choice_t *choices, size_t capacity);
+
 /** Copies between `device` and `other`, which may belong to another thread, go directly from now on, where
  * the machine can do that (NVLink, PCIe); else CUDA takes them through the host by itself. */
 DDP_API void ddp_device_meet(const ddp_device_t *device, const ddp_device_t *other);

@@ -201,6 +201,7 @@ static ddp_status_t evaluate(ddp_run_t *run, uint64_t done, uint64_t epoch, ddp_
     char         more[48];
 
     DDP_TRY(ddp_eval_run(run, result));
+    DDP_TRY(ddp_reducer_check_choices(run->reducer));
     if (ddp_comm_rank(run->comm) == 0) {
         ddp_progress_clear(&run->progress);
         ddp_log(DDP_LOG_INFO, "test epoch %" PRIu64 " step %" PRIu64 " loss %.4f%s accuracy %.4f", epoch,
@@ -323,6 +324,7 @@ static ddp_status_t loop(ddp_run_t *run, ddp_end_report_t *end)
         DDP_TRY(measured_step(run, step, &result, &window, &end->measure));
         if (step == run->checkpoints.first_step) {
             end->first_step_ms = (double)(ddp_clock_ns() - run->start_ns) / 1e6;
+            DDP_TRY(ddp_reducer_check_choices(run->reducer));
         }
         window.samples += range.count;
         window.skipped += result.skipped ? 1 : 0;

@@ -25,6 +25,7 @@ extern "C" {
     X(preference_set, cublasLtMatmulPreferenceSetAttribute)                                                  \
     X(preference_destroy, cublasLtMatmulPreferenceDestroy)                                                   \
     X(heuristic, cublasLtMatmulAlgoGetHeuristic)                                                             \
+    X(algo_get, cublasLtMatmulAlgoConfigGetAttribute)                                                        \
     X(matmul, cublasLtMatmul)
 
 typedef struct ddp_cublaslt_table {
@@ -49,6 +50,8 @@ typedef struct ddp_cublaslt_table {
                                 cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                 cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int room,
                                 cublasLtMatmulHeuristicResult_t results[], int *count_p);
+    cublasStatus_t (*algo_get)(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t name,
+                               void *value, size_t bytes, size_t *written_p);
     cublasStatus_t (*matmul)(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha,
                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda.h"
 #include "kernels/cuda/device_internal.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/ops.h"
 
 ddp_status_t ddp_cuda_fail(const ddp_device_t *device, cudaError_t error, const char *what)
@@ -202,6 +203,7 @@ ddp_status_t ddp_cuda_backend(const ddp_backend_t **backend_p)
         .unpin              = ddp_cuda_unpin,
         .progress           = cuda_progress,
         .meet               = cuda_meet,
+        .choices            = ddp_cuda_gemm_choices,
         .enter              = enter_stream,
         .rounded_open       = ddp_cuda_rounded_open,
         .rounded_close      = ddp_cuda_rounded_close,

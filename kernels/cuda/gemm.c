@@ -1,6 +1,7 @@
 /* Products: which way they are computed. */
 #include "kernels/cuda/gemm.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,4 +106,25 @@ ddp_status_t ddp_cuda_gemm(ddp_stream_t *stream, const ddp_gemm_args_t *args)
     DDP_TRY(ddp_cuda_gemm_plain(stream, args));
 out:
     return status;
+}
+
+size_t ddp_cuda_gemm_choices(const ddp_device_t *device, ddp_choice_t *choices, size_t capacity)
+{
+    const gemm_t *gemm = ddp_cuda_of(device)->parts[DDP_CUDA_PART_GEMM].part;
+
+    if (gemm == NULL) {
+        return 0;
+    }
+    if (capacity > 0) {
+        (void)snprintf(choices[0].name, sizeof(choices[0].name), "products");
+        (void)snprintf(choices[0].value, sizeof(choices[0].value), "by a plain kernel");
+    }
+    if (capacity > 0 && gemm->has_library) {
+        (void)snprintf(choices[0].value, sizeof(choices[0].value), "by cuBLASLt %zu",
+                       gemm->plans.table.version());
+    }
+    for (size_t i = 0; i < gemm->plans.n && i + 1 < capacity; i++) {
+        ddp_cuda_plan_describe(&gemm->plans, &gemm->plans.plan[i], &choices[i + 1]);
+    }
+    return gemm->plans.n + 1;
 }

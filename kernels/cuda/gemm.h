@@ -18,6 +18,9 @@ extern "C" {
 /** The operation by the plain kernel: inputs are rounded as they are read; no scratch. */
 ddp_status_t ddp_cuda_gemm_plain(ddp_stream_t *stream, const ddp_gemm_args_t *args) DDP_NODISCARD;
 
+/** See ddp_device_choices(). */
+size_t ddp_cuda_gemm_choices(const ddp_device_t *device, ddp_choice_t *choices, size_t capacity);
+
 /** What is left to do when C holds alpha op(A) op(B): of `args` beta (of what is there already), bias, add,
  * pre_activation and act are read. C = act(beta C + bias + add). */
 ddp_status_t ddp_cuda_gemm_finish(ddp_stream_t *stream, const ddp_gemm_args_t *args) DDP_NODISCARD;

@@ -1,5 +1,7 @@
 #include "kernels/cuda/gemm_plan.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -212,4 +214,61 @@ out:
         destroy_plan(plans, &plan);
     }
     return status;
+}
+
+/* An attribute of an algorithm that this version of the library does not have is 0. */
+static unsigned attribute_of(const ddp_cuda_plans_t *plans, const ddp_cuda_plan_t *plan,
+                             cublasLtMatmulAlgoConfigAttributes_t name, size_t bytes)
+{
+    uint32_t value   = 0; /* the narrower ones fill its first bytes: all that CUDA runs on is little-endian */
+    size_t   written = 0;
+
+    return plans->table.algo_get(&plan->algo, name, &value, bytes, &written) == CUBLAS_STATUS_SUCCESS ? value
+                                                                                                      : 0;
+}
+
+static void describe_algorithm(const ddp_cuda_plans_t *plans, const ddp_cuda_plan_t *plan, char *text,
+                               size_t size)
+{
+    static const struct {
+        cublasLtMatmulAlgoConfigAttributes_t name;
+        size_t                               bytes;
+        const char                          *text;
+    } attributes[] = {
+        {CUBLASLT_ALGO_CONFIG_ID, sizeof(int32_t), "algorithm"},
+        {CUBLASLT_ALGO_CONFIG_TILE_ID, sizeof(uint32_t), ", tile"},
+        {CUBLASLT_ALGO_CONFIG_STAGES_ID, sizeof(uint32_t), ", stages"},
+        {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(int32_t), ", parts"},
+        {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, sizeof(uint32_t), ", reduction"},
+        {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, sizeof(uint32_t), ", swizzle"},
+        {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, sizeof(uint32_t), ", custom"},
+        {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, sizeof(uint16_t), ", inner"},
+        {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(uint16_t), ", cluster"},
+    };
+    size_t used = 0;
+
+    for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]) && used < size; i++) {
+        used += (size_t)snprintf(text + used, size - used, "%s %u", attributes[i].text,
+                                 attribute_of(plans, plan, attributes[i].name, attributes[i].bytes));
+    }
+}
+
+void ddp_cuda_plan_describe(const ddp_cuda_plans_t *plans, const ddp_cuda_plan_t *plan, ddp_choice_t *choice)
+{
+    const uint64_t *words = plan->key.words;
+    size_t          used  = (size_t)snprintf(choice->name, sizeof(choice->name),
+                                             "product %" PRIu64 " x %" PRIu64 " x %" PRIu64 " (cuBLASLt's key",
+                                             words[DDP_PLAN_COLUMNS], words[DDP_PLAN_ROWS], words[DDP_PLAN_DEPTH]);
+
+    for (int i = DDP_PLAN_LDA; i < DDP_PLAN_WORDS && used < sizeof(choice->name); i++) {
+        used += (size_t)snprintf(choice->name + used, sizeof(choice->name) - used, " %" PRIu64, words[i]);
+    }
+    if (used < sizeof(choice->name)) {
+        (void)snprintf(choice->name + used, sizeof(choice->name) - used, ")");
+    }
+    if (plan->is_usable) {
+        describe_algorithm(plans, plan, choice->value, sizeof(choice->value));
+    } else {
+        (void)snprintf(choice->value, sizeof(choice->value), "no algorithm");
+    }
 }

@@ -74,6 +74,9 @@ void         ddp_cuda_plans_close(ddp_cuda_plans_t *plans);
 ddp_status_t ddp_cuda_plan_get(ddp_cuda_plans_t *plans, const ddp_cuda_plan_key_t *key, const float *bias,
                                const float *aux, const ddp_cuda_plan_t **plan_p) DDP_NODISCARD;
 
+/** The key and the algorithm in words. */
+void ddp_cuda_plan_describe(const ddp_cuda_plans_t *plans, const ddp_cuda_plan_t *plan, ddp_choice_t *choice);
+
 /** The two pointers of the epilogue for the next call of the product; NULL: none. */
 ddp_status_t ddp_cuda_plan_set(const ddp_cuda_plans_t *plans, cublasLtMatmulDesc_t product, const float *bias,
                                const float *aux) DDP_NODISCARD;

@@ -233,13 +233,22 @@ static cusim_product_t describe(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_
 }
 
 /* Two algorithms: the first, "faster" one splits K if that is allowed and worth it. */
+/* CUSIM_CUBLASLT_ID: what the heuristics of this process's library call their algorithms beyond their usual
+ * number, as another GPU's or another version's would. The same bits all the same. */
+static uint32_t id_shift(void)
+{
+    const char *text = getenv("CUSIM_CUBLASLT_ID");
+
+    return text != NULL ? (uint32_t)atoi(text) : 0;
+}
+
 static int choose(const cusim_product_t &p, const cusim_preference_t &preference, cusim_algo_t algos[2])
 {
     uint64_t k     = p.matmul.trans_a != CUBLAS_OP_N ? p.a.rows : p.a.cols;
     int      count = 0;
 
     for (uint32_t id = 1; id <= 2; id++) {
-        cusim_algo_t algo = {id, id == 1 ? 2U : 1U, {0, 0, 0, 0}, 0};
+        cusim_algo_t algo = {id + id_shift(), id == 1 ? 2U : 1U, {0, 0, 0, 0}, 0};
         memcpy(algo.align, preference.align, sizeof(algo.align));
         algo.workspace = id == 1 ? (uint64_t)WORKSPACE_BYTES : 0;
         if (id == 1 && (k < SPLIT_FROM_K || preference.reductions == CUBLASLT_REDUCTION_SCHEME_NONE ||

@@ -126,6 +126,30 @@ START_TEST(long_values_are_cut_around_the_difference)
 }
 END_TEST
 
+/* Of those that have it. */
+START_TEST(alike_need_not_be_complete_nor_in_order)
+{
+    const ddp_field_t fields[] = {{"a", "1"}, {"b", "2"}, {"c", "3"}};
+    const ddp_field_t turned[] = {{"c", "3"}, {"a", "1"}};
+    const ddp_field_t wrong[]  = {{"c", "3"}, {"a", "4"}};
+    char              line[256];
+
+    ddp_assert_ok(ddp_comm_check_alike(comm, fields, 3));
+    ddp_assert_ok(ddp_comm_check_alike(comm, is_last() ? turned : fields, is_last() ? 2 : 3));
+    ddp_assert_ok(ddp_comm_check_alike(comm, fields, is_last() ? 0 : 1));
+    snprintf(line, sizeof(line), "rank %d on %s has a 4, rank 0 on %s has 1", last(),
+             ddp_comm_host(comm, last()), ddp_comm_host(comm, 0));
+    assert_line(ddp_comm_check_alike(comm, is_last() ? wrong : fields, is_last() ? 2 : 3), line);
+    if (ddp_comm_size(comm) < 3) {
+        return;
+    }
+    snprintf(line, sizeof(line), "rank 1 on %s has a 1, rank %d on %s has 4", ddp_comm_host(comm, 1), last(),
+             ddp_comm_host(comm, last()));
+    ddp_assert_all(ddp_comm_check_alike(comm, is_last() ? wrong : fields, ddp_comm_rank(comm) == 0 ? 0 : 2) ==
+                   DDP_ERR_MISMATCH);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("comm_digest");
@@ -138,6 +162,7 @@ static Suite *make_suite(void)
     tcase_add_test(equal, a_missing_and_a_surplus_field_are_named);
     tcase_add_test(equal, fields_do_not_run_into_each_other);
     tcase_add_test(equal, another_order_is_a_mismatch);
+    tcase_add_test(equal, alike_need_not_be_complete_nor_in_order);
     tcase_add_test(equal, long_values_are_cut_around_the_difference);
     suite_add_tcase(suite, equal);
     return suite;

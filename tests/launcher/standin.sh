@@ -114,6 +114,34 @@ bits()
     gpus 2 fast_shard $mlp --set optimizer.shard=true
 }
 
+# unlike STATUS VARIABLE=VALUE ARGUMENT...: two ranks, and the second one's environment has this too
+unlike()
+{
+    wanted=$1
+    variable=$2
+    shift 2
+    set -- $mlp --set train.batch=64 "$@" # equal parts: products of the same shapes
+    run "$wanted" $mpirun -np 1 "$program" "$@" : -np 1 env "$variable" "$program" "$@"
+}
+
+# Two ranks whose libraries choose unlike algorithms cannot have the bits of one: that is said, and who.
+algorithms()
+{
+    for backend in nccl host; do
+        unlike 1 CUSIM_CUBLASLT_ID=7 --set ddp.backend=$backend --set ddp.reduction=exact --out unlike.$backend
+        says 'rank 1 on'
+        says 'has product 8 x 24 x 784 (cuBLASLt'
+        says ' algorithm 8, tile 0, '
+        says 'rank 0 on '
+        says ' has algorithm 1, tile 0, '
+        says 'or ddp.reduction=fast'
+    done
+    unlike 1 DDP_CUDA_GEMM=plain --set ddp.reduction=exact --out plain
+    says 'has products by a plain kernel, rank 0 on'
+    unlike 0 CUSIM_CUBLASLT_ID=7 --out fast
+    CUSIM_CUBLASLT_ID=7 ranks 3 0 $mlp --set ddp.reduction=exact --out alike
+}
+
 # Through host memory, as where there is no NCCL.
 host()
 {
