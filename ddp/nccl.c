@@ -278,7 +278,7 @@ static void finalize(ddp_nccl_t *nccl)
         result = nccl->table->CommDestroy(nccl->nccl);
         result = result == ncclInProgress ? ncclSuccess : result; /* it ends by itself */
     } else {
-        (void)nccl->table->CommAbort(nccl->nccl);
+        ddp_nccl_abort(nccl);
     }
     if (result != ncclSuccess) {
         ddp_log(DDP_LOG_WARN, "nccl: the communicator did not end as it should: %s",
@@ -318,8 +318,8 @@ void ddp_nccl_destroy(ddp_nccl_t **nccl_p)
     }
     if (nccl->nccl != NULL && nccl->failed == DDP_OK) {
         finalize(nccl);
-    } else if (nccl->nccl != NULL) {
-        (void)nccl->table->CommAbort(nccl->nccl);
+    } else {
+        ddp_nccl_abort(nccl);
     }
     give_memory_back(nccl);
     ddp_comm_attach(nccl->comm, nccl->device); /* its waits are the communicator's again */

@@ -14,13 +14,22 @@ static void count(ddp_nccl_t *nccl)
 
 ddp_status_t ddp_nccl_group_start(ddp_nccl_t *nccl)
 {
-    return ddp_nccl_result(nccl, nccl->table->GroupStart(), "ncclGroupStart");
+    const ncclResult_t result = nccl->table->GroupStart();
+
+    nccl->is_grouped = result == ncclSuccess;
+    return ddp_nccl_result(nccl, result, "ncclGroupStart");
 }
 
 ddp_status_t ddp_nccl_group_end(ddp_nccl_t *nccl)
 {
-    count(nccl);
-    return ddp_nccl_result(nccl, nccl->table->GroupEnd(), "ncclGroupEnd");
+    ncclResult_t result = ncclSuccess;
+
+    if (nccl->is_grouped) { /* else an abort has closed it */
+        count(nccl);
+        nccl->is_grouped = false;
+        result           = nccl->table->GroupEnd();
+    }
+    return ddp_nccl_result(nccl, result, "ncclGroupEnd");
 }
 
 ddp_status_t ddp_nccl_all_reduce(ddp_nccl_t *nccl, ddp_stream_t *stream, void *buffer, size_t count_,

@@ -38,7 +38,8 @@ struct ddp_nccl {
     const ddp_nccl_table_t *table;
     ncclComm_t              nccl; /* owned; NULL: not there yet, or aborted */
     int                     rank, size;
-    ddp_status_t            failed; /* it was aborted */
+    ddp_status_t            failed;     /* it was aborted */
+    bool                    is_grouped; /* between ddp_nccl_group_start() and _end() */
     int64_t                 checked_ns;
     uint64_t                operations; /* collectives so far */
     ddp_flag_t             *done; /* [local size] of the machine: collectives that each rank has begun */
@@ -63,6 +64,8 @@ ddp_status_t ddp_nccl_idle(void *nccl, int64_t waited_ns);
 void ddp_nccl_waiting(ddp_nccl_t *nccl, const char *what, uint64_t step, size_t bucket);
 /** Of a CUDA call in ddp/: DDP_ERR_DEVICE, or DDP_ERR_NO_MEMORY. */
 ddp_status_t ddp_nccl_cuda(cudaError_t error, const char *what) DDP_NODISCARD;
+/** End the communicator at once, whatever is on its way; nothing to do where there is none. */
+void ddp_nccl_abort(ddp_nccl_t *nccl);
 /** Tell the others the recorded line, and abort. @return status */
 ddp_status_t ddp_nccl_fail(ddp_nccl_t *nccl, ddp_status_t status);
 

@@ -25,16 +25,26 @@ static void tell(ddp_nccl_t *nccl, const char *line)
     }
 }
 
+/* A group that stays open would take in what is called afterwards, the abort too. */
+void ddp_nccl_abort(ddp_nccl_t *nccl)
+{
+    if (nccl->is_grouped) {
+        nccl->is_grouped = false;
+        (void)nccl->table->GroupEnd();
+    }
+    if (nccl->nccl != NULL) {
+        (void)nccl->table->CommAbort(nccl->nccl);
+        nccl->nccl = NULL;
+    }
+}
+
 static ddp_status_t abort_now(ddp_nccl_t *nccl, ddp_status_t status)
 {
     char line[DDP_ERROR_LINE_SIZE];
 
     (void)snprintf(line, sizeof(line), "%s", ddp_error_line());
     nccl->failed = status;
-    if (nccl->nccl != NULL) {
-        (void)nccl->table->CommAbort(nccl->nccl);
-        nccl->nccl = NULL;
-    }
+    ddp_nccl_abort(nccl);
     return ddp_fail(status, "%s", line);
 }
 

@@ -15,6 +15,7 @@ async) fault=async:1:12 text='rank 1 says: nccl: in the background: remote proce
 hang) fault=hang:1:12 text='no progress for 3 s, and no rank here is behind: waiting for the .*NCCL_P2P_DISABLE=1' least=3 ;;
 gone) fault=gone:1:12 text='rank 1 on .* has ended (pid [0-9]*): waiting for' least=1 ;; # mpirun ends the rest
 count) fault=count:1:12 text='nccl: in the background: invalid usage.*NCCL_DEBUG=WARN' least=3 ;;
+call) fault=call:1:1 text='rank 1 says: nccl: ncclAllReduce: an error of NCCL' least=3 ;; # in a group
 late) fault= text='rank 1 on .* made no progress for 3 s: waiting for' ;;
 version) fault= text='rank 1 on .* has version 2.19.3, rank 0 on .* has 2.[0-9]*.[0-9]*; check LD_LIBRARY_PATH' least=3 ;;
 same) fault= text='ranks 0 and 1 have the same GPU on .*one rank per GPU' least=3 ;;

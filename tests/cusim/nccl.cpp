@@ -211,6 +211,8 @@ static int poll(progress_t *p)
 static ncclResult_t submit(const char *name, cusim_call_t call, const void *in, void *out, ncclComm *comm,
                            cudaStream_t stream)
 {
+    ncclResult_t planted;
+
     if (comm == NULL || in == NULL || out == NULL) {
         return ncclInvalidArgument;
     }
@@ -225,7 +227,10 @@ static ncclResult_t submit(const char *name, cusim_call_t call, const void *in, 
         fprintf(stderr, "cusim-nccl: %s while the call before it is in progress\n", name);
         return ncclInvalidUsage;
     }
-    cusim_nccl_plant(comm, &call);
+    planted = cusim_nccl_plant(comm, &call);
+    if (planted != ncclSuccess) {
+        return planted;
+    }
     call.number = comm->calls++;
     return give(comm, [=] {
         progress_t p = {comm, call, static_cast<const char *>(in), static_cast<char *>(out), 0, false};
@@ -236,6 +241,8 @@ static ncclResult_t submit(const char *name, cusim_call_t call, const void *in, 
 static ncclResult_t send_or_receive(bool is_send, const void *memory, size_t count, ncclDataType_t type,
                                     int peer, ncclComm *comm, cudaStream_t stream)
 {
+    ncclResult_t planted;
+
     if (comm == NULL || memory == NULL || peer < 0 || peer >= comm->size || peer == comm->rank) {
         return ncclInvalidArgument;
     }
@@ -250,7 +257,10 @@ static ncclResult_t send_or_receive(bool is_send, const void *memory, size_t cou
     if (group == NULL) {
         group = new group_t();
     }
-    cusim_nccl_plant(comm, NULL);
+    planted = cusim_nccl_plant(comm, NULL);
+    if (planted != ncclSuccess) {
+        return planted;
+    }
     group->comm   = comm;
     group->stream = stream;
     group->messages.push_back(
@@ -356,6 +366,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
+    if (group_depth > 0) {
+        fprintf(stderr, "cusim-nccl: rank %d: aborted inside of a group\n", comm->rank);
+        abort();
+    }
     comm->is_aborted = 1;
     cudaDeviceSynchronize();
     return ncclCommDestroy(comm);

@@ -26,7 +26,7 @@ bool cusim_nccl_never_joins(int rank)
     return is_here("init", rank, 0);
 }
 
-void cusim_nccl_plant(ncclComm *comm, cusim_call_t *call)
+ncclResult_t cusim_nccl_plant(ncclComm *comm, cusim_call_t *call)
 {
     const uint64_t n = comm->collectives++;
 
@@ -38,5 +38,8 @@ void cusim_nccl_plant(ncclComm *comm, cusim_call_t *call)
         kill(getpid(), SIGKILL);
     } else if (is_here("count", comm->rank, n) && call != NULL) {
         call->count -= 1;
+    } else if (is_here("call", comm->rank, n)) {
+        return ncclInternalError;
     }
+    return ncclSuccess;
 }

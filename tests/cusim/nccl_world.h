@@ -10,7 +10,7 @@
  * one for each of its members) from 0:
  *   init   the rank never joins           async  an error in the background
  *   hang   the operation never ends       gone   the process is killed
- *   count  the call has an element less
+ *   count  the call has an element less    call   the call itself fails, and says so
  * CUSIM_NCCL_VERSION=22809 makes this process have another version.
  */
 #ifndef DDP_NCCL_WORLD_H_
@@ -99,8 +99,9 @@ size_t cusim_nccl_world_bytes(int size);
 /** As a poll of an operation, runtime.h. */
 int  cusim_nccl_exchange(ncclComm *comm, std::vector<cusim_message_t> &messages);
 bool cusim_nccl_never_joins(int rank);
-/** At each collective; `call` is NULL for a send or receive. */
-void cusim_nccl_plant(ncclComm *comm, cusim_call_t *call);
+/** At each collective; `call` is NULL for a send or receive. @return what the call answers; ncclSuccess: go
+ * on */
+ncclResult_t cusim_nccl_plant(ncclComm *comm, cusim_call_t *call);
 
 /** Bytes of one element. */
 size_t cusim_nccl_bytes(int type);
