@@ -262,8 +262,8 @@ typedef struct ddp_step_result {
     int      slowest_rank;    /* of this machine: whose gradients were the last to be final */
     int64_t  spread_ns;       /* by how much after the first rank's */
     float    loss_scale;      /* that this step had; 1 without loss scaling */
-    uint64_t wire_overflows;  /* wire bf16, this rank: gradients that were finite and too large for it, and
-                                 sums  that came back not finite */
+    uint64_t wire_overflows;  /* wire bf16, of all ranks, in the step before: numbers that were finite and too
+                                 large for it, and sums that came back not finite */
 } ddp_step_result_t;
 /**
  * DDP_ERR_NOT_FINITE on every rank: see ddp_nonfinite_t. DDP_ERR_REMOTE, DDP_ERR_TIMEOUT: the line names the

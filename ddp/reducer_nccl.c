@@ -271,6 +271,22 @@ out:
     return status;
 }
 
+/* What only some ranks have seen: who owns a slice that is broken, who lost numbers on the wire. */
+static ddp_status_t gather_end(ddp_reducer_t *r)
+{
+    ddp_status_t     status = DDP_OK;
+    ddp_nccl_path_t *path   = r->nccl;
+
+    if (r->size > 1 && path->shard) {
+        DDP_TRY(ddp_nccl_all_reduce(path->nccl, path->comm, &path->end->broken, 1, ncclUint32, ncclMin));
+    }
+    if (r->size > 1 && path->wire != NULL) {
+        DDP_TRY(ddp_nccl_all_reduce(path->nccl, path->comm, &path->end->overflows, 1, ncclUint64, ncclSum));
+    }
+out:
+    return status;
+}
+
 static ddp_status_t nccl_end(ddp_reducer_t *r)
 {
     ddp_status_t      status = DDP_OK;
@@ -287,10 +303,12 @@ static ddp_status_t nccl_end(ddp_reducer_t *r)
     } else if (r->wants_norm) {
         DDP_TRY(find_norm(r));
     }
-    if (path->shard && r->size > 1) { /* who owns a slice has seen it, and nobody else */
-        DDP_TRY(ddp_nccl_all_reduce(path->nccl, path->comm, &path->end->broken, 1, ncclUint32, ncclMin));
-    }
+    DDP_TRY(gather_end(r));
     DDP_TRY(ddp_stream_copy(path->comm, told, path->end, sizeof(*told)));
+    if (path->wire != NULL) { /* they are counted for each step */
+        DDP_TRY(ddp_op_fill(path->comm, (float *)(void *)&path->end->overflows,
+                            sizeof(path->end->overflows) / sizeof(float), 0.0F));
+    }
     DDP_TRY(ddp_stream_copy(path->comm, &told->sums, path->report, sizeof(told->sums)));
     DDP_TRY(ddp_nccl_times_record(r, times->end, path->comm));
     DDP_TRY(ddp_event_record(path->end_point, path->comm));
@@ -355,8 +373,7 @@ static ddp_status_t nccl_wait(ddp_reducer_t *r)
     if (before > path->first_step) { /* it ended before this one's forward began */
         DDP_TRY(check_ended(r, before));
         DDP_TRY(ddp_nccl_times_read(r, before));
-        r->wire_overflows = path->h_end[before % 2].overflows - path->loaded;
-        path->loaded      = path->h_end[before % 2].overflows;
+        r->wire_overflows = path->h_end[before % 2].overflows;
     }
     r->slowest_rank = r->rank;
     r->spread_ns    = 0;

@@ -3,23 +3,41 @@
 #include "base/error.h"
 #include "ddp/reducer_nccl_internal.h"
 
+/* Back to float32. What came not finite is counted by one rank: in a slice by its owner, in the rest by the
+ * last one, whose slice ends where the rest begins. */
+static ddp_status_t widen(ddp_reducer_t *r, const ddp_nccl_range_t *range, size_t first, size_t blocks)
+{
+    const ddp_nccl_path_t *path = r->nccl;
+    const size_t           at   = (first - range->first) * DDP_BLOCK;
+    const size_t end   = range->own + range->slice + (r->rank == r->size - 1 ? range->rest_blocks : 0);
+    const size_t begin = range->own > first ? range->own : first;
+    const size_t stop  = end < first + blocks ? end : first + blocks;
+    const ddp_cuda_from_bf16_args_t args = {
+        .x             = path->wire + at,
+        .y             = r->grads_base + first * DDP_BLOCK,
+        .blocks        = blocks,
+        .first_counted = begin - first,
+        .counted       = stop > begin ? stop - begin : 0,
+        .overflows     = &path->end->overflows,
+    };
+
+    return ddp_cuda_from_bf16(path->comm, &args);
+}
+
 /* In the library's order, through bfloat16. Without shard all of the bucket; else the own slice and the rest.
  */
 static ddp_status_t reduce_wire(ddp_reducer_t *r, const ddp_nccl_range_t *range)
 {
-    ddp_status_t     status    = DDP_OK;
-    ddp_nccl_path_t *path      = r->nccl;
-    float           *bucket    = r->grads_base + range->first * DDP_BLOCK;
-    const size_t     own       = (range->own - range->first) * DDP_BLOCK;
-    const size_t     rest      = (range->rest - range->first) * DDP_BLOCK;
-    uint64_t        *overflows = &path->end->overflows;
+    ddp_status_t     status = DDP_OK;
+    ddp_nccl_path_t *path   = r->nccl;
+    float           *bucket = r->grads_base + range->first * DDP_BLOCK;
+    const size_t     rest   = (range->rest - range->first) * DDP_BLOCK;
 
-    DDP_TRY(ddp_cuda_to_bf16(path->comm, bucket, path->wire, range->blocks, overflows));
+    DDP_TRY(ddp_cuda_to_bf16(path->comm, bucket, path->wire, range->blocks, &path->end->overflows));
     if (!path->shard) {
         DDP_TRY(ddp_nccl_all_reduce(path->nccl, path->comm, path->wire, range->blocks * DDP_BLOCK,
                                     ncclBfloat16, ncclSum));
-        DDP_TRY(ddp_cuda_from_bf16(path->comm, path->wire, bucket, range->blocks, overflows));
-        return DDP_OK;
+        return widen(r, range, range->first, range->blocks);
     }
     DDP_TRY(ddp_nccl_group_start(path->nccl));
     if (range->slice > 0) {
@@ -31,8 +49,8 @@ static ddp_status_t reduce_wire(ddp_reducer_t *r, const ddp_nccl_range_t *range)
                                     ncclBfloat16, ncclSum));
     }
     DDP_TRY(ddp_nccl_group_end(path->nccl));
-    DDP_TRY(ddp_cuda_from_bf16(path->comm, path->wire + own, bucket + own, range->slice, overflows));
-    DDP_TRY(ddp_cuda_from_bf16(path->comm, path->wire + rest, bucket + rest, range->rest_blocks, overflows));
+    DDP_TRY(widen(r, range, range->own, range->slice));
+    DDP_TRY(widen(r, range, range->rest, range->rest_blocks));
 out:
     return status;
 }

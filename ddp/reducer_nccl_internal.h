@@ -34,9 +34,9 @@ typedef struct ddp_nccl_range {
 
 /** What the host is told of a step, in page-locked memory. */
 typedef struct ddp_nccl_end {
-    ddp_cuda_sums_t sums; /* with the norm */
-    uint64_t        overflows;
-    uint32_t        broken; /* tensor whose update met what is not finite */
+    ddp_cuda_sums_t sums;      /* with the norm */
+    uint64_t        overflows; /* of the step, of all ranks */
+    uint32_t        broken;    /* tensor whose update met what is not finite */
 } ddp_nccl_end_t;
 
 /** Points in time of a step on the device; two sets, as one step is read while the next one is recorded. */
@@ -106,7 +106,6 @@ typedef struct ddp_nccl_path {
     uint64_t         ended;      /* last step whose end was recorded */
     uint64_t         timed;      /* last step whose times are in the reducer */
     uint64_t         first_step; /* last step of the checkpoint */
-    uint64_t         loaded;     /* overflows of steps up to there have been told */
 } ddp_nccl_path_t;
 
 /** Where things lie in a report, bytes. One copy tells the host all. */

@@ -167,9 +167,15 @@ ddp_status_t ddp_cuda_scale_blocks(ddp_stream_t *stream, const ddp_cuda_scale_ar
  * that become infinite */
 ddp_status_t ddp_cuda_to_bf16(ddp_stream_t *stream, const float *x, uint16_t *y, size_t blocks,
                               uint64_t *overflows) DDP_NODISCARD;
-/** And back: @param [in,out] overflows  [1] grows by the values that are not finite */
-ddp_status_t ddp_cuda_from_bf16(ddp_stream_t *stream, const uint16_t *x, float *y, size_t blocks,
-                                uint64_t *overflows) DDP_NODISCARD;
+typedef struct ddp_cuda_from_bf16_args {
+    const uint16_t *x;
+    float          *y;
+    size_t          blocks;
+    size_t          first_counted, counted; /* blocks of these */
+    uint64_t       *overflows; /* [1] grows by the values in blocks counted that are not finite */
+} ddp_cuda_from_bf16_args_t;
+/** And back. */
+ddp_status_t ddp_cuda_from_bf16(ddp_stream_t *stream, const ddp_cuda_from_bf16_args_t *args) DDP_NODISCARD;
 
 #ifdef __cplusplus
 }

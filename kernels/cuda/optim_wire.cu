@@ -35,13 +35,15 @@ static __global__ void to_bf16_kernel(const float *x, uint16_t *y, uint64_t *ove
     count_threads(isfinite(value) && (sent & 0x7fffU) == INFINITE_BF16, overflows);
 }
 
-static __global__ void from_bf16_kernel(const uint16_t *x, float *y, uint64_t *overflows)
+static __global__ void from_bf16_kernel(ddp_cuda_from_bf16_args_t a)
 {
     const size_t i     = blockIdx.x * (size_t)DDP_BLOCK + threadIdx.x;
-    const float  value = __uint_as_float((uint32_t)x[i] << 16);
+    const float  value = __uint_as_float((uint32_t)a.x[i] << 16);
 
-    y[i] = value;
-    count_threads(!isfinite(value), overflows);
+    a.y[i] = value;
+    if (blockIdx.x >= a.first_counted && blockIdx.x - a.first_counted < a.counted) { /* or not, as a block */
+        count_threads(!isfinite(value), a.overflows);
+    }
 }
 
 ddp_status_t ddp_cuda_to_bf16(ddp_stream_t *stream, const float *x, uint16_t *y, size_t blocks,
@@ -53,11 +55,10 @@ ddp_status_t ddp_cuda_to_bf16(ddp_stream_t *stream, const float *x, uint16_t *y,
     return ddp_cuda_launched(stream, "to bfloat16");
 }
 
-ddp_status_t ddp_cuda_from_bf16(ddp_stream_t *stream, const uint16_t *x, float *y, size_t blocks,
-                                uint64_t *overflows)
+ddp_status_t ddp_cuda_from_bf16(ddp_stream_t *stream, const ddp_cuda_from_bf16_args_t *args)
 {
-    if (blocks > 0) {
-        LAUNCH(from_bf16_kernel, (unsigned)blocks, DDP_BLOCK, 0, ddp_cuda_stream(stream), x, y, overflows);
+    if (args->blocks > 0) {
+        LAUNCH(from_bf16_kernel, (unsigned)args->blocks, DDP_BLOCK, 0, ddp_cuda_stream(stream), *args);
     }
     return ddp_cuda_launched(stream, "from bfloat16");
 }

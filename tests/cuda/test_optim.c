@@ -477,10 +477,10 @@ START_TEST(bfloat16_on_the_wire_rounds_to_even_and_counts_what_does_not_fit)
                  {1.00390637F, 0x3f81}, {-2.5F, 0xc020},       {1e-40F, 0x0001},  {INFINITY, 0x7f80},
                  {3.4e38F, 0x7f80},     {-3.4e38F, 0xff80},    {3.38e38F, 0x7f7e}};
     uint16_t  bits[2 * DDP_BLOCK];
-    uint64_t  counts[2] = {5, 6};
+    uint64_t  counts[4] = {5, 6, 7, 8};
     uint64_t *d_counts  = support_upload(&s, counts, sizeof(counts));
     uint16_t *d_bits    = support_upload(&s, NULL, sizeof(bits));
-    size_t    finite    = 0;
+    size_t    finite[2] = {0, 0}; /* in each block */
 
     for (size_t k = 0; k < sizeof(known) / sizeof(*known); k++) {
         grad[DDP_BLOCK - 3 + k] = known[k].value;
@@ -488,7 +488,11 @@ START_TEST(bfloat16_on_the_wire_rounds_to_even_and_counts_what_does_not_fit)
     grad[7] = NAN;
     m.grad  = support_upload(&s, grad, sizeof(grad));
     ddp_assert_ok(ddp_cuda_to_bf16(s.on_cuda, m.grad, d_bits, 2, &d_counts[0]));
-    ddp_assert_ok(ddp_cuda_from_bf16(s.on_cuda, d_bits, m.value, 2, &d_counts[1]));
+    for (size_t first = 0; first < 3; first++) { /* all, the second block, none */
+        const ddp_cuda_from_bf16_args_t back = {d_bits, m.value, 2, first, 2 - first, &d_counts[1 + first]};
+
+        ddp_assert_ok(ddp_cuda_from_bf16(s.on_cuda, &back));
+    }
     support_download(&s, bits, d_bits, sizeof(bits));
     support_download(&s, got, m.value, sizeof(bits) * 2);
     support_download(&s, counts, d_counts, sizeof(counts));
@@ -500,10 +504,12 @@ START_TEST(bfloat16_on_the_wire_rounds_to_even_and_counts_what_does_not_fit)
         const uint32_t wide = (uint32_t)bits[i] << 16;
 
         support_assert_same(&got[i], &wide, sizeof(wide), "from bfloat16");
-        finite += isfinite(got[i]) ? 1 : 0;
+        finite[i / DDP_BLOCK] += isfinite(got[i]) ? 1 : 0;
     }
     ck_assert_uint_eq(counts[0], 5 + 2);
-    ck_assert_uint_eq(counts[1], 6 + 2 * DDP_BLOCK - finite);
+    ck_assert_uint_eq(counts[1], 6 + 2 * DDP_BLOCK - finite[0] - finite[1]);
+    ck_assert_uint_eq(counts[2], 7 + DDP_BLOCK - finite[1]);
+    ck_assert_uint_eq(counts[3], 8);
 }
 END_TEST
 
