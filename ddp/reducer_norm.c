@@ -76,7 +76,8 @@ static ddp_status_t fail_loss(const ddp_reducer_t *r)
     return ddp_fail(DDP_ERR_NOT_FINITE,
                     "loss is %g at step %llu, first in micro-batch %zu of %zu; lower optimizer.lr, or "
                     "train.nonfinite skip",
-                    r->sums.loss, (unsigned long long)r->step, v, r->params.micro_batches);
+                    isnan(r->sums.loss) ? (double)NAN : r->sums.loss, /* its sign says nothing */
+                    (unsigned long long)r->step, v, r->params.micro_batches);
 }
 
 const char *ddp_reducer_not_finite(const ddp_reducer_t *r)

@@ -122,9 +122,9 @@ static ddp_dp_memory_t memory_of(const ddp_replica_t *replica)
     const ddp_device_memory_t device = ddp_device_memory(replica->device);
     const size_t              bytes  = ddp_params_total(dp->params.params) * sizeof(float);
     ddp_dp_memory_t           memory = {
-                  .parameters  = first ? dp->charged.parameter_bytes : bytes,
-                  .gradients   = first ? dp->charged.gradient_bytes + dp->averages.bytes : bytes,
-                  .moments     = first ? dp->charged.moment_bytes : 0,
+                  .parameters = first ? dp->charged.parameter_bytes : bytes,
+                  .gradients  = first ? dp->charged.gradient_bytes + dp->averages.bytes : bytes,
+                  .moments = first && ddp_reducer_slot(dp->reducer, 0) != NULL ? dp->charged.moment_bytes : 0,
                   .activations = ddp_tape_held(replica->tape).activations,
                   .outputs = replica->gathered_memory.bytes + replica->output_grad.bytes + loss_bytes(replica),
                   .total   = device.held,

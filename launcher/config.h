@@ -176,6 +176,10 @@ bool ddp_config_word(const char *words, size_t i, char *text, size_t size);
 /** A key that was changed but has no effect with the kinds chosen: its line for the user in `text`.
  * @param [in] i  @return false: nothing to say */
 bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size_t size);
+/** With train.mode dp: keys that are about several ranks go back to their defaults. Before
+ * ddp_config_resolve().
+ * @return true: there were some, which `text` names in a line */
+bool ddp_config_drop_ranks(ddp_config_t *config, char *text, size_t size);
 
 /** The configuration as YAML, which ddp_config_load() reads back to the same values. NULL: no memory; the
  * caller frees it.

@@ -121,7 +121,8 @@ const ddp_key_t ddp_keys[] = {
         "ddp: a process (rank) for each device, started by mpirun; dp: one process with a thread for each of "
         "dp.devices, as torch.nn.DataParallel"),
     {"train", "trace", KEY_BOOL, AT(train.trace), "false", 0, 0, false, false, NULL, "", NULL,
-     "metrics.jsonl gets the timeline of the last step, for every rank or device"},
+     "metrics.jsonl gets the timeline of the last step, for every rank or device, and trace.json has it for "
+     "Perfetto"},
     CHOICE(train, nonfinite, "stop", "stop|skip", NULL,
            "a loss or gradient that is not finite ends the run, or its step changes nothing"),
     {"train", "freeze", KEY_WORDS, AT(train.freeze), "[]", 0, 0, false, false, "[\"conv1.*\", \"fc?.bias\"]",

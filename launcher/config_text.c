@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+
 /* `word` is one of "a|b|c". */
 static bool is_among(const char *word, const char *words)
 {
@@ -47,6 +49,36 @@ bool ddp_config_no_effect(const ddp_config_t *config, size_t i, char *text, size
     snprintf(text, size, "%s.%s %s has no effect: it belongs to %s.%s %s, and this run has %s", key->section,
              key->name, mine, section, name, kinds, other);
     return true;
+}
+
+bool ddp_config_drop_ranks(ddp_config_t *config, char *text, size_t size)
+{
+    static const char *const keys[][2] = {
+        {"ddp", "wire"}, {"ddp", "share_gpu"}, {"ddp", "max_ctas"}, {"optimizer", "shard"}};
+    ddp_config_t defaults;
+    size_t       used = 0;
+    char         mine[DDP_CONFIG_TEXT_SIZE];
+    char         other[DDP_CONFIG_TEXT_SIZE];
+
+    text[0] = '\0';
+    ddp_config_defaults(&defaults);
+    for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]) && config->train.mode == DDP_MODE_DP; k++) {
+        const size_t i = ddp_config_find(keys[k][0], keys[k][1]);
+
+        ddp_config_value(config, i, mine, sizeof(mine));
+        ddp_config_value(&defaults, i, other, sizeof(other));
+        if (strcmp(mine, other) != 0) {
+            if (used < size) {
+                used += (size_t)snprintf(text + used, size - used, "%s%s.%s %s", used > 0 ? ", " : "",
+                                         keys[k][0], keys[k][1], mine);
+            }
+            ddp_ignore(ddp_config_parse(config, i, other), "a default is what is allowed");
+        }
+    }
+    if (used > 0 && used < size) {
+        (void)snprintf(text + used, size - used, ": no effect with train.mode dp, which has one process");
+    }
+    return used > 0;
 }
 
 bool ddp_config_is_place(size_t i)

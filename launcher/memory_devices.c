@@ -67,7 +67,7 @@ static size_t eval_rows(const ddp_run_t *run, size_t index)
     return left < rows ? left : rows;
 }
 
-/* Device 0 reads samples where they are, the others have a copy, of an evaluation's chunk too. */
+/* A core as device 0 reads samples where they are; all others have a copy, of an evaluation's chunk too. */
 static size_t input_bytes(const ddp_run_t *run, size_t index, size_t rows)
 {
     const size_t eval   = eval_rows(run, index);
@@ -75,7 +75,7 @@ static size_t input_bytes(const ddp_run_t *run, size_t index, size_t rows)
     const size_t labels = is_outside(run) ? eval : most;
     size_t       bytes  = 0;
 
-    if (index > 0) {
+    if (index > 0 || run->gpus != NULL) {
         bytes = most * run->data.sample_bytes + labels * ddp_eval_label_bytes(run);
         if (is_outside(run) && run->devices.id[index] == run->devices.output) {
             bytes += run->devices.n * rows * ddp_eval_label_bytes(run);
@@ -105,13 +105,16 @@ static size_t output_bytes(const ddp_run_t *run, size_t index, const ddp_run_mem
 
 void ddp_memory_plan_devices(const ddp_run_t *run, size_t rows, ddp_run_memory_t *memory)
 {
+    /* with ddp.backend host they lie in the host's memory, also where device 0 is a GPU */
+    const bool has_moments = run->gpus == NULL || run->config.ddp.backend != (int)DDP_REDUCER_HOST;
+
     for (size_t d = 0; d < run->devices.n; d++) {
         ddp_dp_memory_t *device = &memory->device[d];
 
         *device       = (ddp_dp_memory_t){.parameters = memory->parameters,
                                           .gradients =
                                         d == 0 ? memory->gradients + average_bytes(run) : memory->parameters,
-                                          .moments     = d == 0 ? memory->moments : 0,
+                                          .moments     = d == 0 && has_moments ? memory->moments : 0,
                                           .activations = memory->tape.activations,
                                           .scratch     = memory->tape.scratch + memory->kernels,
                                           .inputs      = input_bytes(run, d, rows),

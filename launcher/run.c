@@ -222,6 +222,7 @@ out:
 static void choose_mode(ddp_run_t *run)
 {
     const char *command = run->options->command;
+    char        text[DDP_CONFIG_TEXT_SIZE];
 
     if (run->config.train.mode == DDP_MODE_DP && strcmp(command, "train") != 0 &&
         strcmp(command, "doctor") != 0) {
@@ -229,6 +230,9 @@ static void choose_mode(ddp_run_t *run)
         if (ddp_comm_rank(run->comm) == 0) {
             ddp_log(DDP_LOG_INFO, "train.mode dp is for ddptrain train: %s works with ranks", command);
         }
+    }
+    if (ddp_config_drop_ranks(&run->config, text, sizeof(text)) && ddp_comm_rank(run->comm) == 0) {
+        ddp_log(DDP_LOG_WARN, "%s", text);
     }
 }
 

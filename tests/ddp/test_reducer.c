@@ -243,7 +243,7 @@ END_TEST
 
 static float broken_weight(uint64_t step, size_t leaf, size_t samples)
 {
-    return step == 2 && leaf == 3 ? NAN : (float)samples;
+    return step == 2 && leaf == 3 ? -NAN : (float)samples; /* a sign that must not show */
 }
 
 /* Also of a rank that has no samples in the step. */

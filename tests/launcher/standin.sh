@@ -158,6 +158,10 @@ host()
     done
     run 0 "$program" $mlp --set ddp.backend=host --mode dp --devices 0,1 --out dp
     near dp cpu
+    # the moments are the host's, and device 0 has a copy of its samples too
+    for event in planned device; do
+        holds dp/metrics.jsonl "\"${event}_memory_bytes\":\[{\"id\":0,[^}]*\"moments\":0,[^}]*\"inputs\":[1-9]"
+    done
     ranks 2 0 $mlp --set optimizer.shard=true --set train.steps=3 --set schedule.kind=constant --out half
     ranks 2 0 $mlp --set schedule.kind=constant --resume auto --out half --set ddp.backend=host
     events=step

@@ -415,6 +415,15 @@ START_TEST(dp_is_one_process)
                      "there are 2 ranks: run it without mpirun, or leave out --mode dp");
     ddp_assert_ok(ddp_config_set(&config, "ddp.average=ranks"));
     ddp_assert_fails(ddp_config_resolve(&config, true), DDP_ERR_CONFIG, "--set dp.loss=mean");
+    ddp_config_defaults(&config);
+    ddp_assert_ok(ddp_config_set(&config, "ddp.wire=bf16"));
+    ddp_assert_ok(ddp_config_set(&config, "optimizer.shard=true"));
+    ck_assert(!ddp_config_drop_ranks(&config, line, sizeof(line)));
+    ddp_assert_ok(ddp_config_set(&config, "train.mode=dp"));
+    ck_assert(ddp_config_drop_ranks(&config, line, sizeof(line)));
+    ck_assert_str_eq(
+        line, "ddp.wire bf16, optimizer.shard true: no effect with train.mode dp, which has one process");
+    ck_assert(!config.optimizer.shard && !ddp_config_drop_ranks(&config, line, sizeof(line)));
     RESOLVE(&config, "dp.loss=inside");
     ck_assert(ddp_config_no_effect(&config, ddp_config_find("dp", "loss"), line, sizeof(line)));
     ck_assert_str_eq(line, "dp.loss inside has no effect: it belongs to train.mode dp, and this run has ddp");
