@@ -32,8 +32,15 @@ typedef enum ddp_life {
     DDP_LIFE_GAVE_UP = 4, /* because of another */
     DDP_LIFE_DONE    = 5, /* its work is over, or somebody has said why it ends */
     DDP_LIFE_ORPHAN  = 6, /* its launcher has ended */
-    DDP_LIVES        = 7,
+    DDP_LIFE_UNKNOWN = 7, /* of another machine, and never heard of */
+    DDP_LIVES        = 8,
 } ddp_life_t;
+
+/** Where a rank's time went so far: ddp_shares_t that another process or thread reads. `steps` is written
+ * last. */
+typedef struct ddp_share_cell {
+    _Atomic uint64_t compute_us, wait_us, comm_us, steps;
+} ddp_share_cell_t;
 
 /** A rank's place in the hall. */
 typedef struct ddp_seat {
@@ -42,10 +49,10 @@ typedef struct ddp_seat {
     _Atomic int32_t gave_up;                /* that wait has failed: if the rank ends now, it is no cause */
     ddp_flag_t      meet;                   /* rounds of the machine's barrier */
     uint64_t        window, offset, count;  /* its argument of an all-reduce; guarded by `meet` */
-    /* For the monitor: where the rank is, and its time so far. `steps` is written last. */
+    /* For the monitor: where the rank is, and its time so far. */
     _Alignas(64) _Atomic uint64_t step;
     _Atomic uint64_t place; /* ddp_stage_t << 32 | bucket */
-    _Atomic uint64_t compute_us, wait_us, comm_us, steps;
+    ddp_share_cell_t shares;
     /* By the monitor's thread: */
     _Alignas(64) _Atomic uint64_t beat;
     _Atomic int32_t life; /* ddp_life_t, as far as the rank itself says */
@@ -56,6 +63,7 @@ typedef struct ddp_far {
     _Atomic uint64_t progress;
     _Atomic int32_t  waits_for;
     _Atomic int32_t  life; /* ddp_life_t */
+    ddp_share_cell_t shares;
 } ddp_far_t;
 
 /** The page that the ranks of a machine share. */

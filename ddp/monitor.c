@@ -14,6 +14,7 @@
 
 /* Longer than the judge takes to find out whom a rank has given up on. */
 #define ANSWER_MS 4000
+#define LEAVE_NS  (3000 * DDP_NS_PER_MS)
 
 static ddp_status_t check_params(const ddp_monitor_params_t *params)
 {
@@ -32,7 +33,7 @@ static ddp_status_t make_parts(ddp_monitor_t *monitor)
     const size_t  size   = (size_t)monitor->size;
     const int64_t now    = ddp_clock_ns();
 
-    monitor->polls = 1 + (size_t)monitor->count;
+    monitor->polls = 1 + (size_t)monitor->count + ddp_monitor_net_polls(monitor);
     monitor->view  = calloc(size, sizeof(*monitor->view));
     monitor->poll  = calloc(monitor->polls, sizeof(*monitor->poll));
     DDP_REQUIRE(monitor->view != NULL && monitor->poll != NULL, DDP_ERR_NO_MEMORY,
@@ -41,12 +42,12 @@ static ddp_status_t make_parts(ddp_monitor_t *monitor)
     DDP_REQUIRE(monitor->wake >= 0, DDP_ERR_SYSTEM, "eventfd: %s", strerror(errno));
     for (int r = 0; r < monitor->size; r++) {
         monitor->view[r] =
-            (ddp_view_t){.moved_ns    = now,
-                         .beat_ns     = now,
-                         .heard_ns    = now,
-                         .life_ns     = now,
-                         .life        = ddp_comm_is_local(monitor->comm, r) ? DDP_LIFE_RUNS : DDP_LIFE_DONE,
-                         .waits_for   = -1,
+            (ddp_view_t){.moved_ns  = now,
+                         .beat_ns   = now,
+                         .heard_ns  = now,
+                         .life_ns   = now,
+                         .life      = ddp_comm_is_local(monitor->comm, r) ? DDP_LIFE_RUNS : DDP_LIFE_UNKNOWN,
+                         .waits_for = -1,
                          .wait_status = DDP_EXIT_UNKNOWN,
                          .bucket      = DDP_NO_BUCKET};
     }
@@ -119,6 +120,7 @@ ddp_status_t ddp_monitor_create(const ddp_monitor_params_t *params, ddp_monitor_
     monitor->launcher          = params->is_managed ? getppid() : 0;
     DDP_TRY(ddp_comm_agree(params->comm, make_parts(monitor)));
     DDP_TRY(ddp_comm_agree(params->comm, make_board(monitor)));
+    DDP_TRY(ddp_monitor_net_open(monitor, params->interfaces));
     DDP_TRY(ddp_comm_agree(params->comm, start_thread(monitor)));
     *monitor_p = monitor;
     monitor    = NULL;
@@ -141,6 +143,7 @@ void ddp_monitor_destroy(ddp_monitor_t **monitor_p)
         wake_thread(monitor);
         (void)pthread_join(monitor->thread, NULL); /* fails only for a thread that is not there */
     }
+    ddp_monitor_net_close(monitor);
     ddp_oom_close(&monitor->oom);
     if (monitor->wake >= 0) {
         close(monitor->wake);
@@ -177,8 +180,16 @@ bool ddp_monitor_may_speak(ddp_monitor_t *monitor, bool is_cause)
     atomic_store(&seat->life, is_cause ? DDP_LIFE_FAILED : DDP_LIFE_GAVE_UP);
     wake_thread(monitor);
     ddp_monitor_await(monitor, ANSWER_MS);
-    return !ddp_monitor_is_told(monitor) || (monitor->board->verdict.kind == DDP_FAULT_FAILED &&
-                                             monitor->board->verdict.rank == monitor->comm->rank);
+    if (ddp_monitor_is_told(monitor) && (monitor->board->verdict.kind != DDP_FAULT_FAILED ||
+                                         monitor->board->verdict.rank != monitor->comm->rank)) {
+        /* the monitor ends the process: not before mpirun, which has begun to end us, has read what was said
+         */
+        for (const int64_t end = ddp_clock_ns() + LEAVE_NS; ddp_clock_ns() < end;) {
+            usleep(5000); /* signals break off a longer one */
+        }
+        return false;
+    }
+    return true;
 }
 
 void ddp_monitor_shares(const ddp_monitor_t *monitor, ddp_shares_t *all)
@@ -186,7 +197,9 @@ void ddp_monitor_shares(const ddp_monitor_t *monitor, ddp_shares_t *all)
     for (int r = 0; r < monitor->size; r++) {
         all[r] = (ddp_shares_t){0};
         if (ddp_comm_is_local(monitor->comm, r)) {
-            ddp_monitor_read_shares(ddp_comm_seat(monitor->comm, r), &all[r]);
+            ddp_monitor_read_shares(&ddp_comm_seat(monitor->comm, r)->shares, &all[r]);
+        } else {
+            ddp_monitor_read_shares(&monitor->board->far[r].shares, &all[r]);
         }
     }
 }
@@ -199,8 +212,5 @@ void ddp_monitor_count(ddp_monitor_t *monitor, const ddp_shares_t *sum)
         return;
     }
     seat = ddp_comm_seat(monitor->comm, monitor->comm->rank);
-    atomic_store_explicit(&seat->compute_us, sum->compute_us, memory_order_relaxed);
-    atomic_store_explicit(&seat->wait_us, sum->wait_us, memory_order_relaxed);
-    atomic_store_explicit(&seat->comm_us, sum->comm_us, memory_order_relaxed);
-    atomic_store_explicit(&seat->steps, sum->steps, memory_order_release);
+    ddp_monitor_write_shares(&seat->shares, sum);
 }

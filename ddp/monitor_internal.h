@@ -96,65 +96,134 @@ bool ddp_hello_read(const ddp_message_t *message, int machines, int size, int *m
 void ddp_verdict_write(const ddp_verdict_t *verdict, uint8_t *text);
 bool ddp_verdict_read(const ddp_message_t *message, int size, ddp_verdict_t *verdict_p);
 
-/* monitor_net.c */
-/** Where a rank's monitor listens. Crosses MPI as bytes. */
+/* monitor_place.c: pure, but for the last */
 #define DDP_MONITOR_ADDRESSES 4
+/** Where a rank's monitor listens. Crosses MPI as bytes. */
 typedef struct ddp_place {
     uint32_t address[DDP_MONITOR_ADDRESSES]; /* IPv4, network order; 0: none */
     uint32_t mask[DDP_MONITOR_ADDRESSES];
     uint16_t port; /* host order; 0: does not listen */
     uint16_t spare;
 } ddp_place_t;
+/** Is an interface one of "eth0,10.1.0.0/16"? NULL or "": every one is. @param [in] address  network order */
+bool ddp_interface_is_wanted(const char *list, const char *name, uint32_t address);
+/** The address of `there` that is tried as the `turn`-th from `here`: those of a common network first.
+ * @return 0: there are no more */
+uint32_t ddp_place_address(const ddp_place_t *here, const ddp_place_t *there, size_t turn);
+/** This host's addresses. @param [in] is_alone  all ranks are on this host: 127.0.0.1
+ * @return DDP_ERR_CONFIG: `list` matches none */
+ddp_status_t ddp_place_find(const char *list, bool is_alone, ddp_place_t *place_p) DDP_NODISCARD;
 
+/* monitor_net.c: sockets that never block */
 /** A connection that has shown the token. */
-typedef struct ddp_link {
-    int      fd; /* owned; -1: none */
-    int      machine, rank;
+typedef struct ddp_peer {
+    int      fd;            /* owned; -1: none */
+    int      machine, rank; /* at its other end */
     uint8_t  key[DDP_KEY_BYTES];
     uint64_t sent, received; /* messages */
     int64_t  heard_ns;
-    uint8_t *in; /* owned, [in_size] */
-    size_t   in_size, in_used;
-    uint8_t *out; /* owned, [out_size]: sent from out_begin to out_end */
-    size_t   out_size, out_begin, out_end;
-} ddp_link_t;
+    uint8_t *in; /* owned, [size], as out */
+    uint8_t *out;
+    size_t   size;
+    size_t   in_begin, in_end, out_begin, out_end; /* what is not done yet */
+    bool     is_told;                              /* the verdict */
+} ddp_peer_t;
+/** What became of a connection. */
+typedef enum ddp_news {
+    DDP_NEWS_NONE,
+    DDP_NEWS_OPEN,    /* the handshake is done */
+    DDP_NEWS_REFUSED, /* nobody listens there */
+    DDP_NEWS_FAILED,  /* not reached, or broken off */
+} ddp_news_t;
+
+/** Enough for entries of all ranks. */
+ddp_status_t ddp_peer_open(ddp_peer_t *peer, int size) DDP_NODISCARD;
+void         ddp_peer_close(ddp_peer_t *peer);
+void         ddp_peer_free(ddp_peer_t *peer);
+/** Append a message whose payload `bytes` long is at *payload_p afterwards: fill it, then ddp_peer_seal().
+ * @return false: no room before others are sent */
+bool ddp_peer_begin(ddp_peer_t *peer, size_t bytes, uint8_t **payload_p);
+void ddp_peer_seal(ddp_peer_t *peer, ddp_message_type_t type, size_t bytes);
+/** Send what can be sent. @return false: it is broken, and closed */
+bool               ddp_peer_flush(ddp_peer_t *peer);
+static inline bool ddp_peer_has_more(const ddp_peer_t *peer)
+{
+    return peer->out_end > peer->out_begin;
+}
+/** Read what there is. @return false: it has ended, or says what cannot be */
+bool ddp_peer_read(ddp_peer_t *peer);
+/** The next message that was read; its payload is valid until ddp_peer_read(). @return false: none;
+ * *is_bad_p: what came is none of ours */
+bool ddp_peer_next(ddp_peer_t *peer, ddp_message_t *message_p, bool *is_bad_p);
 
 /** One that has not: a bounded number, a bounded time. */
 #define DDP_MONITOR_GUESTS 32
 typedef struct ddp_guest {
-    int     fd; /* -1: none */
+    int     fd; /* owned; -1: none */
     int64_t since_ns;
     uint8_t nonce[DDP_NONCE_BYTES];
     uint8_t in[DDP_MESSAGE_GUEST];
     size_t  used;
 } ddp_guest_t;
+/** A port of `place`, which is written into it. */
+ddp_status_t ddp_door_open(ddp_place_t *place, const char *list, bool is_alone, int *fd_p) DDP_NODISCARD;
+/** Take who is at the door, at most a few; the longest there makes room. @param [in] is_open  else all are
+ * sent away */
+void ddp_door_look(int door, bool is_open, int64_t now_ns, ddp_guest_t *guests);
+/** @return DDP_NEWS_OPEN: *peer_p has got the connection of a rank of *machine_p, and the guest is gone;
+ * `token` as always */
+ddp_news_t ddp_guest_look(ddp_guest_t *guest, const uint8_t token[DDP_KEY_BYTES], int machines, int size,
+                          int64_t now_ns, ddp_peer_t *peers);
+void       ddp_guest_drop(ddp_guest_t *guest);
 
-/** The way to another machine that is being made. */
+/** The way to another monitor that is being made. */
 typedef struct ddp_call {
-    int     fd; /* -1: none */
+    int     fd; /* owned; -1: none */
     int64_t since_ns;
-    int     rank;
-    size_t  address;
-    bool    is_greeted; /* HELLO is sent */
-    uint8_t nonce[DDP_NONCE_BYTES];
+    bool    is_connected, is_greeted; /* HELLO is sent */
     uint8_t key[DDP_KEY_BYTES];
     uint8_t in[DDP_MESSAGE_GUEST];
     size_t  used;
 } ddp_call_t;
+/** @return DDP_NEWS_NONE: it is on its way */
+ddp_news_t ddp_call_begin(ddp_call_t *call, uint32_t address, uint16_t port, int64_t now_ns);
+/** @param [in] machine, rank  ours. @param [out] peer  gets the connection with DDP_NEWS_OPEN */
+ddp_news_t ddp_call_look(ddp_call_t *call, const uint8_t token[DDP_KEY_BYTES], int machine, int rank,
+                         int64_t now_ns, ddp_peer_t *peer);
+void       ddp_call_drop(ddp_call_t *call);
 
+/* monitor_tree.c */
 #define DDP_MONITOR_FAN 32
+/** What is known of another machine as a place to report to. */
+typedef enum ddp_reach {
+    DDP_REACH_OPEN = 0, /* not known to be lost */
+    DDP_REACH_ENDED,
+    DDP_REACH_SILENT,
+} ddp_reach_t;
 
 typedef struct ddp_monitor_net {
     bool         is_used; /* there is more than one machine */
-    bool         is_flat; /* they share one host: addresses are 127.0.0.1 */
     uint8_t      token[DDP_KEY_BYTES];
-    ddp_place_t *places;   /* owned, [size] */
-    int          listener; /* owned; -1: none */
+    ddp_place_t *places; /* owned, [size] */
+    int          door;   /* owned; -1: none */
     ddp_guest_t  guest[DDP_MONITOR_GUESTS];
-    ddp_link_t  *child; /* owned, [machines]: by machine */
-    ddp_link_t   parent;
+    ddp_peer_t  *child;     /* owned, [machines] */
+    int64_t     *closed_ns; /* owned, [machines]: when a child's connection broke; 0: it did not */
+    int         *via;       /* owned, [machines]: the child that tells of it; -1: none */
+    ddp_peer_t   parent;
     ddp_call_t   call;
-    uint64_t     nonces; /* drawn so far */
+    int         *reach;     /* owned, [machines]: ddp_reach_t */
+    int          target;    /* machine that is called */
+    int          turn_rank; /* of its ranks, and of that one's addresses */
+    size_t       turn;
+    bool         is_refused; /* so far in this round, by all of its ranks */
+    bool         had_parent; /* else the machines may not reach each other at all */
+    bool         is_warned;
+    int64_t      pause_ns;    /* no call before */
+    int64_t      alone_ns;    /* since when there is no parent */
+    bool         is_root;     /* nobody is left to report to */
+    bool         is_released; /* those above have done their work */
+    int64_t      told_ns;     /* last report, or table */
 } ddp_monitor_net_t;
 
 /** What the ranks of a machine share of it. */
@@ -186,9 +255,10 @@ struct ddp_monitor {
     ddp_view_t       *view; /* owned, [size] */
     struct pollfd    *poll; /* owned, [polls] */
     size_t            polls;
-    bool              is_speaker;
+    bool              is_speaker, is_new;
     ddp_oom_t         oom;
-    int64_t           now_ns;
+    int64_t           now_ns, woken_ns;
+    int64_t           grace_ns; /* after a long stop; nobody is judged before */
     ddp_monitor_net_t net;
 };
 
@@ -202,12 +272,51 @@ bool ddp_process_is_stopped(int pid);
 /** As waitpid() would have it, or DDP_EXIT_UNKNOWN. @param [in] pidfd  < 0: none */
 int32_t ddp_process_wait_status(int pidfd, int pid);
 /** A rank's own count of its time. Any thread. */
-void ddp_monitor_read_shares(const ddp_seat_t *seat, ddp_shares_t *shares);
+void ddp_monitor_read_shares(const ddp_share_cell_t *cell, ddp_shares_t *shares);
+void ddp_monitor_write_shares(ddp_share_cell_t *cell, const ddp_shares_t *shares);
 /** See where this machine's ranks are, and that they get on. */
 void ddp_monitor_follow(ddp_monitor_t *monitor);
 /** Find out how they live. After ddp_monitor_follow(). @return true: one of them has another life than before
  */
 bool ddp_monitor_look_here(ddp_monitor_t *monitor);
+
+/* monitor_tree.c: on the thread, but for open and close */
+/** Collective. After view, poll and board are there. */
+ddp_status_t ddp_monitor_net_open(ddp_monitor_t *monitor, const char *interfaces) DDP_NODISCARD;
+void         ddp_monitor_net_close(ddp_monitor_t *monitor);
+/** Hear what others say, and reach those who are to be reported to. @return true: a rank has another life
+ * than before */
+bool ddp_monitor_net_hear(ddp_monitor_t *monitor);
+/** Tell others what is known: now and then, and at once where is_new. */
+void ddp_monitor_net_tell(ddp_monitor_t *monitor, bool is_new);
+/** The verdict, and what was not sent yet; again and again. */
+void ddp_monitor_net_verdict(ddp_monitor_t *monitor);
+/** Send away who comes: this rank does not speak. */
+void ddp_monitor_net_refuse(ddp_monitor_t *monitor);
+/** This rank speaks from now on. */
+void ddp_monitor_net_begin(ddp_monitor_t *monitor);
+/** Another rank speaks from now on, or this one's work is over. */
+void ddp_monitor_net_leave(ddp_monitor_t *monitor);
+/** Descriptors for poll(). @return how many */
+size_t               ddp_monitor_net_poll(const ddp_monitor_t *monitor, struct pollfd *polls);
+static inline size_t ddp_monitor_net_polls(const ddp_monitor_t *monitor)
+{
+    return 3 + DDP_MONITOR_GUESTS + (size_t)monitor->comm->machines;
+}
+
+/* monitor_up.c: the way to who is reported to */
+void ddp_monitor_up_begin(ddp_monitor_t *monitor);
+/** @return true: a rank has another life than before */
+bool ddp_monitor_up_hear(ddp_monitor_t *monitor);
+/** A connection broke, and this process has been stopped for so long that the others have gone on without it:
+ * it leaves, and says nothing. */
+void ddp_monitor_is_left(ddp_monitor_t *monitor);
+/** The connection broke. */
+void ddp_monitor_up_lose(ddp_monitor_t *monitor);
+/** Entries that machine `child` sent; -1: from above. Of monitor_tree.c. @return false: they say what cannot
+ * be */
+bool ddp_monitor_take_entries(ddp_monitor_t *monitor, const ddp_message_t *message, int child,
+                              bool *is_new_p);
 
 /* monitor_thread.c */
 /** The thread. */

@@ -4,10 +4,14 @@
 #include "base/clock.h"
 #include "ddp/monitor_internal.h"
 
-/* What a rank said before it ended is known by then. */
-#define SETTLE_NS (150 * DDP_NS_PER_MS)
-/* A rank gave up because of another one: by then it is known which. */
-#define GAVE_UP_NS (1500 * DDP_NS_PER_MS)
+/* How it ended is known by then. Not longer: mpirun ends the others within some tenths of a second. */
+#define SETTLE_NS (20 * DDP_NS_PER_MS)
+/* At the very end the word that all is done may come after the connection is closed. */
+#define LAST_NS (2000 * DDP_NS_PER_MS)
+/* A rank gave up because of another one: by then it is known whether that has ended, */
+#define SURE_NS (2000 * DDP_NS_PER_MS)
+/* and by then what else is the matter with it. */
+#define GAVE_UP_NS (3000 * DDP_NS_PER_MS)
 
 static double seconds(int64_t ns)
 {
@@ -45,7 +49,10 @@ static int first_of(const ddp_court_t *court, ddp_life_t life, int64_t least_ns)
     for (int r = 0; r < court->size; r++) {
         const ddp_view_t *view = &court->view[r];
 
-        if (view->life == life && court->now_ns - view->life_ns >= least_ns &&
+        const bool    is_last = life == DDP_LIFE_ENDED && view->phase == DDP_STAGE_SHUTDOWN;
+        const int64_t least   = is_last ? LAST_NS : least_ns;
+
+        if (view->life == life && court->now_ns - view->life_ns >= least &&
             (found < 0 || view->life_ns < court->view[found].life_ns)) {
             found = r;
         }
@@ -155,7 +162,7 @@ static bool judge_waits(const ddp_court_t *court, ddp_verdict_t *verdict_p)
 {
     for (int r = 0; r < court->size; r++) {
         const ddp_view_t *view    = &court->view[r];
-        const bool        is_sure = view->life == DDP_LIFE_GAVE_UP;
+        const bool        is_sure = view->life == DDP_LIFE_GAVE_UP && court->now_ns - view->life_ns > SURE_NS;
 
         if (view->waits_for != -1 && (is_sure || (is_working(view) && is_late(court, r))) &&
             judge_wait(court, r, is_sure, verdict_p)) {

@@ -160,20 +160,28 @@ static void set_life(ddp_monitor_t *monitor, ddp_view_t *view, ddp_life_t life)
     }
 }
 
-void ddp_monitor_read_shares(const ddp_seat_t *seat, ddp_shares_t *shares)
+void ddp_monitor_read_shares(const ddp_share_cell_t *cell, ddp_shares_t *shares)
 {
     ddp_shares_t read;
 
     for (int i = 0; i < 3; i++) { /* they are written now and then, `steps` last */
-        read.steps      = atomic_load_explicit(&seat->steps, memory_order_acquire);
-        read.compute_us = atomic_load_explicit(&seat->compute_us, memory_order_relaxed);
-        read.wait_us    = atomic_load_explicit(&seat->wait_us, memory_order_relaxed);
-        read.comm_us    = atomic_load_explicit(&seat->comm_us, memory_order_acquire);
-        if (atomic_load_explicit(&seat->steps, memory_order_relaxed) == read.steps) {
+        read.steps      = atomic_load_explicit(&cell->steps, memory_order_acquire);
+        read.compute_us = atomic_load_explicit(&cell->compute_us, memory_order_relaxed);
+        read.wait_us    = atomic_load_explicit(&cell->wait_us, memory_order_relaxed);
+        read.comm_us    = atomic_load_explicit(&cell->comm_us, memory_order_acquire);
+        if (atomic_load_explicit(&cell->steps, memory_order_relaxed) == read.steps) {
             *shares = read;
             return;
         }
     }
+}
+
+void ddp_monitor_write_shares(ddp_share_cell_t *cell, const ddp_shares_t *shares)
+{
+    atomic_store_explicit(&cell->compute_us, shares->compute_us, memory_order_relaxed);
+    atomic_store_explicit(&cell->wait_us, shares->wait_us, memory_order_relaxed);
+    atomic_store_explicit(&cell->comm_us, shares->comm_us, memory_order_relaxed);
+    atomic_store_explicit(&cell->steps, shares->steps, memory_order_release);
 }
 
 static void read_seat(ddp_monitor_t *monitor, const ddp_seat_t *seat, ddp_view_t *view)
@@ -195,7 +203,7 @@ static void read_seat(ddp_monitor_t *monitor, const ddp_seat_t *seat, ddp_view_t
     view->phase     = (ddp_stage_t)(place >> 32);
     view->bucket    = (uint32_t)place;
     view->waits_for = atomic_load_explicit(&seat->waits_for, memory_order_relaxed);
-    ddp_monitor_read_shares(seat, &view->shares);
+    ddp_monitor_read_shares(&seat->shares, &view->shares);
 }
 
 static void look_at_end(ddp_monitor_t *monitor, int rank, ddp_view_t *view)

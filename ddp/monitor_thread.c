@@ -9,12 +9,18 @@
 #include "base/error.h"
 #include "ddp/monitor_internal.h"
 
+#define LEAST_NS     (2 * DDP_NS_PER_MS)
+#define NEWS_MS      20
 #define TICK_MS      100
 #define LISTENER_MS  200                    /* of ranks that speak for nobody */
 #define TAKE_OVER_NS (3000 * DDP_NS_PER_MS) /* a thread that has not run for so long is not waited for */
 #define SPEECH_NS    (3000 * DDP_NS_PER_MS) /* a rank that may say why it fails has said it by then */
 #define OTHERS_NS    (500 * DDP_NS_PER_MS)  /* and usually by then: the end of others makes mpirun talk */
 #define LINGER_NS    (300 * DDP_NS_PER_MS)  /* for the verdict to reach other machines */
+
+#define LINGER_DEPUTY_NS (1000 * DDP_NS_PER_MS) /* others come one after another, if machine 0 is lost */
+#define GAP_NS           (1500 * DDP_NS_PER_MS) /* this thread did not run: what it did not see did not happen */
+#define GRACE_NS         (3000 * DDP_NS_PER_MS) /* after that, to hear what the others think of it */
 
 void ddp_monitor_tell_machine(ddp_monitor_t *monitor, const ddp_verdict_t *verdict)
 {
@@ -62,6 +68,9 @@ static void judge(ddp_monitor_t *monitor)
 static void become_speaker(ddp_monitor_t *monitor)
 {
     monitor->is_speaker = true;
+    if (monitor->net.is_used) {
+        ddp_monitor_net_begin(monitor);
+    }
     for (int r = 0; r < monitor->size; r++) {
         monitor->view[r].heard_ns = monitor->now_ns;
     }
@@ -77,6 +86,47 @@ static void check_launcher(ddp_monitor_t *monitor)
     }
 }
 
+/* For the machine. */
+static void look_and_tell(ddp_monitor_t *monitor)
+{
+    bool is_new = ddp_monitor_look_here(monitor);
+
+    if (monitor->net.is_used) {
+        is_new = ddp_monitor_net_hear(monitor) || is_new;
+    }
+    if ((!monitor->net.is_used || monitor->net.is_root) && monitor->now_ns > monitor->grace_ns &&
+        !ddp_monitor_is_told(monitor)) {
+        judge(monitor);
+    }
+    if (monitor->net.is_used) {
+        ddp_monitor_net_tell(monitor, is_new);
+    }
+    monitor->is_new = is_new;
+}
+
+/* The process was stopped, or the machine is overloaded: nobody else is late because of that. */
+static void forgive(ddp_monitor_t *monitor)
+{
+    const int64_t now   = ddp_clock_ns();
+    const int64_t gap   = monitor->now_ns != 0 ? now - monitor->now_ns - LISTENER_MS * DDP_NS_PER_MS : 0;
+    const int64_t limit = monitor->comm->timeout_ms * DDP_NS_PER_MS;
+
+    if (gap < GAP_NS) {
+        return;
+    }
+    for (int r = 0; r < monitor->size; r++) {
+        monitor->view[r].moved_ns += gap;
+        monitor->view[r].beat_ns += gap;
+        monitor->view[r].heard_ns += gap;
+        monitor->view[r].life_ns += gap;
+    }
+    monitor->net.alone_ns += gap;
+    monitor->net.parent.heard_ns += gap;
+    if (gap > limit / 2) { /* others may have judged meanwhile */
+        monitor->grace_ns = now + GRACE_NS;
+    }
+}
+
 static void look(ddp_monitor_t *monitor)
 {
     ddp_seat_t *seat   = ddp_comm_seat(monitor->comm, monitor->comm->rank);
@@ -88,11 +138,14 @@ static void look(ddp_monitor_t *monitor)
     check_launcher(monitor);
     if (speaks && !monitor->is_speaker) {
         become_speaker(monitor);
+    } else if (!speaks && monitor->is_speaker && monitor->net.is_used) {
+        ddp_monitor_net_leave(monitor);
     }
     monitor->is_speaker = speaks;
     if (speaks) {
-        (void)ddp_monitor_look_here(monitor);
-        judge(monitor);
+        look_and_tell(monitor);
+    } else if (monitor->net.is_used) {
+        ddp_monitor_net_refuse(monitor);
     }
 }
 
@@ -111,18 +164,26 @@ static size_t gather_polls(ddp_monitor_t *monitor)
             monitor->poll[n++] = (struct pollfd){monitor->comm->pidfd[r], POLLIN, 0};
         }
     }
+    if (monitor->net.is_used) {
+        n += ddp_monitor_net_poll(monitor, monitor->poll + n);
+    }
     return n;
 }
 
 static void sleep_a_tick(ddp_monitor_t *monitor)
 {
-    const size_t n = gather_polls(monitor);
-    uint64_t     count;
+    const size_t  n       = gather_polls(monitor);
+    const int64_t lasting = ddp_clock_ns() - monitor->woken_ns;
+    uint64_t      count;
 
-    (void)poll(monitor->poll, n, monitor->is_speaker ? TICK_MS : LISTENER_MS);
+    if (lasting < LEAST_NS) { /* whoever knocks at the port can not make it spin */
+        usleep((useconds_t)((LEAST_NS - lasting) / 1000));
+    }
+    (void)poll(monitor->poll, n, monitor->is_new ? NEWS_MS : monitor->is_speaker ? TICK_MS : LISTENER_MS);
     if ((monitor->poll[0].revents & POLLIN) != 0 && read(monitor->wake, &count, sizeof(count)) < 0) {
         return; /* another time */
     }
+    monitor->woken_ns = ddp_clock_ns();
 }
 
 /* A stopped process cannot end itself, and what stops it may not let a launcher's signals through. */
@@ -135,9 +196,12 @@ static void end_stopped(const ddp_monitor_t *monitor)
     }
 }
 
-static void nap_until(int64_t end_ns, const ddp_monitor_t *monitor)
+static void nap_until(int64_t end_ns, ddp_monitor_t *monitor)
 {
     while (ddp_clock_ns() < end_ns && atomic_load(&monitor->is_ending) == 0) {
+        if (monitor->is_speaker && monitor->net.is_used) {
+            ddp_monitor_net_verdict(monitor);
+        }
         usleep(10000);
     }
 }
@@ -151,7 +215,7 @@ static void end_process(ddp_monitor_t *monitor)
     if (verdict->kind == DDP_FAULT_FAILED) {
         nap_until(now + (verdict->rank == monitor->comm->rank ? SPEECH_NS : OTHERS_NS), monitor);
     } else if (monitor->is_speaker) {
-        nap_until(now + LINGER_NS, monitor);
+        nap_until(now + (monitor->comm->machine == 0 ? LINGER_NS : LINGER_DEPUTY_NS), monitor);
     }
     if (monitor->is_speaker) {
         end_stopped(monitor);
@@ -166,6 +230,7 @@ void *ddp_monitor_watch(void *monitor_p)
     ddp_monitor_t *monitor = monitor_p;
 
     while (atomic_load(&monitor->is_ending) == 0) {
+        forgive(monitor);
         monitor->now_ns = ddp_clock_ns();
         look(monitor);
         if (ddp_monitor_is_told(monitor)) {
@@ -173,6 +238,11 @@ void *ddp_monitor_watch(void *monitor_p)
             break;
         }
         sleep_a_tick(monitor);
+    }
+    if (monitor->is_speaker && monitor->net.is_used) {
+        monitor->now_ns = ddp_clock_ns();
+        (void)ddp_monitor_look_here(monitor);
+        ddp_monitor_net_leave(monitor);
     }
     return NULL;
 }

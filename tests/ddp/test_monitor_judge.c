@@ -229,7 +229,7 @@ END_TEST
 START_TEST(who_gives_up_makes_the_judge_decide)
 {
     begin();
-    set_life(0, DDP_LIFE_GAVE_UP, 0.1);
+    set_life(0, DDP_LIFE_GAVE_UP, 2.1);
     wait_for(0, 4, 59);
     view[4].moved_ns = ago(59);
     expect(DDP_FAULT_NONE, -1); /* it may be the end of another that rank 0 has seen */
@@ -244,7 +244,7 @@ START_TEST(where_nobody_is_found_who_gave_up_says_what_it_knows)
 {
     begin();
     set_life(2, DDP_LIFE_GAVE_UP, 2);
-    set_life(3, DDP_LIFE_GAVE_UP, 3);
+    set_life(3, DDP_LIFE_GAVE_UP, 4);
     expect(DDP_FAULT_FAILED, 3);
 }
 END_TEST

@@ -1,0 +1,235 @@
+/* Who is reported to. Machine m reports to machine (m - 1) / 32; where that is lost, to the lowest machine
+ * that is reached; where none below is left, it judges itself. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "ddp/monitor_internal.h"
+
+#define PAUSE_NS   (200 * DDP_NS_PER_MS)   /* between two rounds of calls */
+#define WARN_NS    (20000 * DDP_NS_PER_MS) /* nobody was ever reached */
+#define MOST_TRIED 8                       /* of the lowest machines */
+#define AT_ONCE    16                      /* messages, before others are heard */
+
+static int parent_of(int machine)
+{
+    return (machine - 1) / DDP_MONITOR_FAN;
+}
+
+static bool all_done(const ddp_monitor_t *monitor, int machine)
+{
+    const ddp_comm_t *comm = monitor->comm;
+
+    for (int r = comm->machine_first[machine]; r < comm->machine_first[machine + 1]; r++) {
+        if (monitor->view[r].life != DDP_LIFE_DONE) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* All below are lost: this machine judges now. Those that are not have the whole limit to be heard of here.
+ */
+static void become_root(ddp_monitor_t *monitor)
+{
+    ddp_monitor_net_t *net  = &monitor->net;
+    const int64_t      late = monitor->now_ns - monitor->comm->timeout_ms * DDP_NS_PER_MS - 1;
+
+    net->is_root = true;
+    for (int r = 0; r < monitor->size; r++) {
+        const int   machine = monitor->comm->machine_of[r];
+        ddp_view_t *view    = &monitor->view[r];
+
+        if (machine == monitor->comm->machine) {
+            continue;
+        }
+        view->heard_ns = monitor->now_ns;
+        if (net->reach[machine] == DDP_REACH_OPEN) {
+            continue;
+        }
+        view->life = view->life == DDP_LIFE_UNKNOWN ? DDP_LIFE_RUNS : view->life;
+        if (net->reach[machine] == DDP_REACH_SILENT) {
+            view->heard_ns = net->alone_ns < late ? net->alone_ns : late;
+        } else if (view->life == DDP_LIFE_RUNS) {
+            view->life    = DDP_LIFE_ENDED;
+            view->life_ns = monitor->now_ns;
+        }
+    }
+}
+
+static void choose_target(ddp_monitor_t *monitor)
+{
+    ddp_monitor_net_t *net  = &monitor->net;
+    const int          mine = monitor->comm->machine;
+    int                most = mine < MOST_TRIED ? mine : MOST_TRIED;
+
+    net->turn_rank  = 0;
+    net->turn       = 0;
+    net->is_refused = true;
+    net->target     = parent_of(mine);
+    for (int m = 0; net->reach[net->target] != DDP_REACH_OPEN && m < most; m++) {
+        net->target = m;
+    }
+    if (net->reach[net->target] != DDP_REACH_OPEN) {
+        become_root(monitor);
+    }
+}
+
+static void give_up_target(ddp_monitor_t *monitor, ddp_reach_t reach)
+{
+    monitor->net.reach[monitor->net.target] = (int)reach;
+    monitor->net.pause_ns                   = 0;
+    choose_target(monitor);
+}
+
+/* All addresses of all ranks of the target have been tried. */
+static void end_round(ddp_monitor_t *monitor)
+{
+    ddp_monitor_net_t *net     = &monitor->net;
+    const int64_t      limit   = monitor->comm->timeout_ms * DDP_NS_PER_MS;
+    const int64_t      lasting = monitor->now_ns - net->alone_ns;
+
+    net->pause_ns  = monitor->now_ns + PAUSE_NS;
+    net->turn_rank = 0;
+    net->turn      = 0;
+    if (!net->had_parent) { /* a network that lets MPI through and nothing else is no fault of a rank */
+        if (lasting > WARN_NS && !net->is_warned) {
+            net->is_warned = true;
+            ddp_log(
+                DDP_LOG_WARN,
+                "the monitor does not reach %s: ranks of other machines are not watched from here; name a "
+                "network in ddp.interfaces that lets TCP through",
+                ddp_comm_host(monitor->comm, monitor->comm->machine_first[net->target]));
+        }
+        net->is_refused = true;
+    } else if (net->is_refused) {
+        give_up_target(monitor, DDP_REACH_ENDED);
+    } else if (lasting > limit) {
+        give_up_target(monitor, DDP_REACH_SILENT);
+    } else {
+        net->is_refused = true;
+    }
+}
+
+/* The next address of the next rank of the target. */
+static ddp_news_t call_next(ddp_monitor_t *monitor)
+{
+    ddp_monitor_net_t *net   = &monitor->net;
+    const int          first = monitor->comm->machine_first[net->target];
+    const ddp_place_t *here  = &net->places[monitor->comm->rank];
+
+    while (first + net->turn_rank < monitor->comm->machine_first[net->target + 1]) {
+        const ddp_place_t *there   = &net->places[first + net->turn_rank];
+        const uint32_t     address = ddp_place_address(here, there, net->turn);
+
+        if (address != 0) {
+            net->turn++;
+            return ddp_call_begin(&net->call, address, there->port, monitor->now_ns);
+        }
+        net->turn = 0;
+        net->turn_rank++;
+    }
+    end_round(monitor);
+    return DDP_NEWS_NONE;
+}
+
+static void call_up(ddp_monitor_t *monitor)
+{
+    ddp_monitor_net_t *net  = &monitor->net;
+    ddp_news_t         news = DDP_NEWS_NONE;
+
+    if (net->call.fd >= 0) {
+        news = ddp_call_look(&net->call, net->token, monitor->comm->machine, monitor->comm->rank,
+                             monitor->now_ns, &net->parent);
+    } else if (monitor->now_ns >= net->pause_ns) {
+        news = call_next(monitor);
+    }
+    if (news == DDP_NEWS_OPEN) {
+        net->parent.machine = net->target;
+        net->had_parent     = true;
+        net->told_ns        = 0;
+    } else if (news == DDP_NEWS_FAILED) {
+        net->is_refused = false;
+    }
+}
+
+void ddp_monitor_is_left(ddp_monitor_t *monitor)
+{
+    const ddp_verdict_t verdict = {
+        .kind = DDP_FAULT_STOPPED, .rank = monitor->comm->rank, .other = -1, .bucket = DDP_NO_BUCKET};
+
+    if (monitor->now_ns < monitor->grace_ns) {
+        ddp_monitor_tell_machine(monitor, &verdict);
+    }
+}
+
+void ddp_monitor_up_lose(ddp_monitor_t *monitor)
+{
+    ddp_monitor_net_t *net = &monitor->net;
+
+    ddp_peer_close(&net->parent);
+    ddp_monitor_is_left(monitor);
+    net->is_released = all_done(monitor, net->target);
+    net->alone_ns    = monitor->now_ns;
+    net->pause_ns    = monitor->now_ns;
+    net->turn_rank   = 0;
+    net->turn        = 0;
+    net->is_refused  = true;
+}
+
+static bool hear_parent(ddp_monitor_t *monitor)
+{
+    ddp_peer_t   *peer    = &monitor->net.parent;
+    bool          is_new  = false;
+    bool          is_bad  = false;
+    const bool    is_open = ddp_peer_read(peer);
+    ddp_verdict_t verdict;
+    ddp_message_t message;
+
+    for (int i = 0; i < AT_ONCE && ddp_peer_next(peer, &message, &is_bad); i++) {
+        peer->heard_ns = monitor->now_ns;
+        if (ddp_verdict_read(&message, monitor->size, &verdict)) {
+            ddp_monitor_tell_machine(monitor, &verdict);
+        } else if (message.type != DDP_MESSAGE_TABLE ||
+                   !ddp_monitor_take_entries(monitor, &message, -1, &is_new)) {
+            is_bad = true;
+            break;
+        }
+    }
+    if (!is_open || is_bad) {
+        ddp_monitor_up_lose(monitor);
+    } else if (monitor->now_ns - peer->heard_ns > monitor->comm->timeout_ms * DDP_NS_PER_MS) {
+        ddp_monitor_up_lose(monitor);
+        monitor->net.alone_ns = peer->heard_ns;
+        give_up_target(monitor, DDP_REACH_SILENT);
+    }
+    return is_new;
+}
+
+void ddp_monitor_up_begin(ddp_monitor_t *monitor)
+{
+    ddp_monitor_net_t *net = &monitor->net;
+
+    for (int m = 0; m < monitor->comm->machines; m++) {
+        net->reach[m] = DDP_REACH_OPEN;
+    }
+    net->is_root     = monitor->comm->machine == 0;
+    net->is_released = false;
+    net->pause_ns    = 0;
+    net->alone_ns    = monitor->now_ns;
+    if (!net->is_root) {
+        choose_target(monitor);
+    }
+}
+
+bool ddp_monitor_up_hear(ddp_monitor_t *monitor)
+{
+    ddp_monitor_net_t *net    = &monitor->net;
+    bool               is_new = false;
+
+    if (net->parent.fd >= 0) {
+        is_new = hear_parent(monitor);
+    }
+    if (net->parent.fd < 0 && !net->is_root && !net->is_released) {
+        call_up(monitor);
+    }
+    return is_new;
+}
