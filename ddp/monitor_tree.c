@@ -9,10 +9,12 @@
 #include "ddp/monitor_internal.h"
 
 #define TELL_NS      (200 * DDP_NS_PER_MS)
-#define TELL_RANK_NS (DDP_NS_PER_MS / 2)    /* more for each rank of a large job */
-#define RECONNECT_NS (1500 * DDP_NS_PER_MS) /* a connection that broke is made anew by then */
-#define AT_ONCE      16                     /* messages of a connection, before others are heard */
-#define HANDED_OVER  INT64_C(-1)            /* in closed_ns: on purpose */
+#define TELL_RANK_NS (DDP_NS_PER_MS / 2) /* more for each rank of a large job */
+/* A connection that broke is made anew by then, or by another rank of the machine. */
+#define RECONNECT_NS       (600 * DDP_NS_PER_MS)
+#define RECONNECT_OTHER_NS (1500 * DDP_NS_PER_MS)
+#define AT_ONCE            16          /* messages of a connection, before others are heard */
+#define HANDED_OVER        INT64_C(-1) /* in closed_ns: on purpose */
 
 /* What is told of a rank of another machine. @return true: it has another life than before */
 static bool take_entry(ddp_monitor_t *monitor, int rank, const ddp_view_t *told)
@@ -101,9 +103,10 @@ static bool give_up_child(ddp_monitor_t *monitor, int child)
 {
     ddp_monitor_net_t *net    = &monitor->net;
     const ddp_comm_t  *comm   = monitor->comm;
+    const int64_t      wait   = ddp_comm_machine_size(comm, child) > 1 ? RECONNECT_OTHER_NS : RECONNECT_NS;
     bool               is_new = false;
 
-    if (net->closed_ns[child] <= 0 || monitor->now_ns - net->closed_ns[child] < RECONNECT_NS) {
+    if (net->closed_ns[child] <= 0 || monitor->now_ns - net->closed_ns[child] < wait) {
         return false;
     }
     for (int r = comm->machine_first[child]; r < comm->machine_first[child + 1]; r++) {
