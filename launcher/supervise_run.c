@@ -307,6 +307,10 @@ ddp_status_t ddp_supervise_run(char *const *argv, char *const *environment, ddp_
     drain(&runner);
     end->code  = WIFSIGNALED(how) ? EXIT_BASE + WTERMSIG(how) : WEXITSTATUS(how);
     end->asked = ddp_supervise_asked();
+    if (WIFSIGNALED(how)) {
+        end->clue.host[0] =
+            '\0'; /* the launcher itself: what its ranks say of each other is the consequence */
+    }
 out:
     return status;
 }

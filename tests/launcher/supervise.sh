@@ -258,6 +258,17 @@ END
     run 0 "$program" supervise $fast --max-idle 9 -- mpirun -np 8 --host a:4,b:4 "$program" --out x
     [ "$(sed -n 's/.*-np \(.*\) [^ ]* --out x/\1/p' asked | tr '\n' ,)" = '8 --host a:4,b:4,8 --host a:4,b:4,4 --host a:4,' ] ||
         { fail 'other hosts'; cat asked; }
+    # that mpirun itself is killed is no host's fault
+    cat >tools/mpirun <<'END'
+#!/bin/sh
+echo "$*" >>asked
+[ "$(grep -c '' asked)" -lt 4 ] || exit 0
+echo "ddptrain[2@b]: mpirun, or its daemon on b, has ended: rank 2 on b (pid 1) was in start" >&2
+kill -9 $$
+END
+    rm -rf asked x
+    run 0 "$program" supervise $fast --max-idle 9 -- mpirun -np 8 --host a:4,b:4 "$program" --out x
+    [ "$(grep -c -e '-np 8 --host a:4,b:4' asked)" -eq 4 ] || { fail 'a host is left out'; cat asked; }
     mv keep tools/mpirun
     # too few would be left
     rm -rf asked x
