@@ -41,8 +41,8 @@ is_saved()
 
 is_restarted()
 {
-    [ "$faults" = 0 ] || [ "$(grep -c '"next":"restart"' a.supervise.jsonl 2>/dev/null)" -ge "$faults" ] ||
-        ! is_running "$supervisor"
+    restarted=$(grep -c '"next":"restart"' a.supervise.jsonl 2>/dev/null)
+    [ "${restarted:-0}" -ge "$faults" ] || ! is_running "$supervisor"
 }
 
 # await_save: by the run that goes on after as many faults as `faults` says; false when it has ended
@@ -97,7 +97,7 @@ kills()
     goal=${DDP_TEST_KILLS:-3}
     echo "seed $seed, $goal kills"
     hosts_up 3
-    settings $((goal * 100 + 200)) 20
+    settings $((goal * 250)) 20
     n=0
     restarts=0
     while [ $n -lt "$goal" ] && [ $failed -eq 0 ]; do

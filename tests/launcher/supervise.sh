@@ -348,7 +348,8 @@ while_it_runs()
 
 is_restarted()
 {
-    [ $n -eq $begun ] || [ "$(grep -c '"next":"restart"' $name.supervise.jsonl 2>/dev/null)" -ge $((n - begun)) ]
+    told=$(grep -c '"next":"restart"' $name.supervise.jsonl 2>/dev/null)
+    [ "${told:-0}" -ge $((n - begun)) ]
 }
 
 is_saved()
@@ -378,7 +379,7 @@ kill_one()
 kills()
 {
     goal=${DDP_TEST_KILLS:-3}
-    steps=$((goal * 100 + 300))
+    steps=$((goal * 250 + 100))
     last=ckpt-$(printf '%012d' $steps).h5
     echo "seed $seed, $goal kills"
     small="$small --set train.steps=$steps --set checkpoint.every_steps=25"
