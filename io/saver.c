@@ -37,11 +37,16 @@ out:
     return status;
 }
 
+static const ddp_allocator_t *snapshot_memory(const ddp_saver_t *saver)
+{
+    return saver->params.memory != NULL ? saver->params.memory : ddp_allocator_private();
+}
+
 /* What of a rank of the writing machine can fail. */
 static ddp_status_t prepare(ddp_saver_t *saver)
 {
     ddp_status_t           status = DDP_OK;
-    const ddp_allocator_t *memory = ddp_allocator_private();
+    const ddp_allocator_t *memory = snapshot_memory(saver);
     void                  *part   = NULL;
 
     if (!saver->is_writer) {
@@ -50,7 +55,14 @@ static ddp_status_t prepare(ddp_saver_t *saver)
     if (saver->own_floats > 0) {
         const size_t bytes = saver->own_floats * sizeof(float);
 
-        DDP_TRY(memory->acquire(memory->ctx, "snapshot for checkpoints", bytes, &part));
+        status = memory->acquire(memory->ctx, "snapshot for checkpoints", bytes, &part);
+        if (status == DDP_ERR_NO_MEMORY && saver->params.memory != NULL) { /* only speed is lost */
+            ddp_log(DDP_LOG_DEBUG, "%s; it is taken from the process", ddp_error_line());
+            saver->params.memory = NULL;
+            memory               = ddp_allocator_private();
+            status               = memory->acquire(memory->ctx, "snapshot for checkpoints", bytes, &part);
+        }
+        DDP_TRY(status);
         saver->snapshot = part;
         memset(part, 0, bytes); /* taken now, or the first save would stand still for it */
     }
@@ -205,7 +217,7 @@ static bool end_thread(ddp_saver_t *saver)
 void ddp_saver_destroy(ddp_saver_t **saver_p)
 {
     ddp_saver_t           *saver  = saver_p != NULL ? *saver_p : NULL;
-    const ddp_allocator_t *memory = ddp_allocator_private();
+    const ddp_allocator_t *memory = NULL;
 
     if (saver == NULL) {
         return;
@@ -217,6 +229,7 @@ void ddp_saver_destroy(ddp_saver_t **saver_p)
         ddp_log(DDP_LOG_DEBUG, "the disk still holds the thread that writes checkpoints: its memory stays");
         return;
     }
+    memory = snapshot_memory(saver);
     memory->release(memory->ctx, saver->snapshot);
     free(saver->passing);
     free(saver->first_part);

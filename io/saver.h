@@ -32,6 +32,10 @@ typedef struct ddp_saver_params {
     size_t                   keep;   /* newest files kept, >= 2; and the best */
     int timeout_ms;                  /* > 0: how long a disk may make no progress while it is waited for; see
                                         ddp_saver_finish() */
+    /* For the snapshot; NULL, or what cannot give it: memory of the process. A device's host allocator takes
+     * copies faster. Borrowed, and outlives the saver; where a thread is left behind (ddp_saver_destroy()),
+     * the process. */
+    const ddp_allocator_t *memory;
     /* Rank 0, before and after ddp_saver_save() itself is at a disk, where nothing waits for other ranks;
      * may be NULL. */
     void (*at_disk)(void *ctx, bool begins);

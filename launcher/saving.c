@@ -48,13 +48,16 @@ ddp_status_t ddp_checkpoints_create(ddp_run_t *run)
         return DDP_OK;
     }
     snprintf(folder, sizeof(folder), "%s/checkpoints", run->folder);
-    params.comm        = run->comm;
-    params.reducer     = run->reducer;
-    params.tensors     = ddp_params_descs(run->params);
-    params.n_tensors   = ddp_params_count(run->params);
-    params.folder      = folder;
-    params.keep        = (size_t)run->config.checkpoint.keep;
-    params.timeout_ms  = (int)(run->config.checkpoint.timeout_s * 1000);
+    params.comm       = run->comm;
+    params.reducer    = run->reducer;
+    params.tensors    = ddp_params_descs(run->params);
+    params.n_tensors  = ddp_params_count(run->params);
+    params.folder     = folder;
+    params.keep       = (size_t)run->config.checkpoint.keep;
+    params.timeout_ms = (int)(run->config.checkpoint.timeout_s * 1000);
+    if (run->gpus != NULL && run->config.ddp.backend == (int)DDP_REDUCER_NCCL) { /* from where the state is */
+        params.memory = ddp_device_host_allocator(run->device);
+    }
     params.at_disk     = watch_outline;
     params.at_disk_ctx = run;
     DDP_TRY(note_held(run, ddp_saver_create(&params, &run->checkpoints.saver)));

@@ -5,6 +5,80 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { UUID_TEXT = 48, UUID_BYTES = 16 };
+
+/* The machine's devices that this process sees. */
+static int visible[CUSIM_MAX_DEVICES];
+
+/* The same for all processes of a machine. */
+static void make_uuid(int device, char bytes[UUID_BYTES])
+{
+    memset(bytes, 0, UUID_BYTES);
+    memcpy(bytes, "cusim", 5);
+    bytes[UUID_BYTES - 1] = (char)device;
+}
+
+/* "GPU-6375736d-...", as nvidia-smi has it. */
+static void write_uuid(int device, char text[UUID_TEXT])
+{
+    char  bytes[UUID_BYTES];
+    char *at = text + snprintf(text, UUID_TEXT, "GPU-");
+
+    make_uuid(device, bytes);
+    for (int i = 0; i < UUID_BYTES; i++) {
+        at +=
+            sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", (unsigned char)bytes[i]);
+    }
+}
+
+/* A number, or the begin of a uuid, up to a comma; -1: no device of the machine. */
+static int find_device(const char *name, int devices)
+{
+    const size_t length = strcspn(name, ",");
+    char        *end;
+    long         number;
+
+    if (strncmp(name, "GPU-", 4) == 0) {
+        for (int i = 0; i < devices; i++) {
+            char text[UUID_TEXT];
+
+            write_uuid(i, text);
+            if (strncmp(text, name, length) == 0) {
+                return i;
+            }
+        }
+        return -1;
+    }
+    number = strtol(name, &end, 10);
+    return end == name || end != name + length || number < 0 || number >= devices ? -1 : (int)number;
+}
+
+/* The list ends where it names what is not there, or is already in it. */
+int cusim_choose_devices(const char *list, int devices)
+{
+    int count = 0;
+
+    if (list == NULL) {
+        for (int i = 0; i < devices; i++) {
+            visible[i] = i;
+        }
+        return devices;
+    }
+    while (count < devices) {
+        visible[count] = find_device(list, devices);
+        for (int i = 0; i < count; i++) {
+            visible[count] = visible[i] == visible[count] ? -1 : visible[count];
+        }
+        if (visible[count] < 0) {
+            break;
+        }
+        count++;
+        list += strcspn(list, ",");
+        list += *list == ',' ? 1 : 0;
+    }
+    return count;
+}
+
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int *count)
@@ -22,10 +96,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     }
     memset(properties, 0, sizeof(*properties));
     snprintf(properties->name, sizeof(properties->name), "cusim");
-    /* The uuid of a device is the same for all processes of a machine. */
-    memcpy(properties->uuid.bytes, "cusim", 5);
-    properties->uuid.bytes[15]         = (char)device;
-    properties->pciBusID               = device + 1;
+    make_uuid(visible[device], properties->uuid.bytes);
+    properties->pciBusID               = visible[device] + 1;
     properties->major                  = 9;
     properties->minor                  = 0;
     properties->multiProcessorCount    = 4; /* few: each block costs time here */
@@ -83,7 +155,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 
 cudaError_t cudaDeviceGetPCIBusId(char *text, int bytes, int device)
 {
-    snprintf(text, (size_t)bytes, "0000:%02x:00.0", (unsigned)device + 1);
+    snprintf(text, (size_t)bytes, "0000:%02x:00.0", (unsigned)visible[device] + 1);
     return cudaSuccess;
 }
 

@@ -304,7 +304,8 @@ static void read_environment(void)
         devices = (int)strtol(text, NULL, 10);
         devices = devices < 0 ? 0 : devices > CUSIM_MAX_DEVICES ? CUSIM_MAX_DEVICES : devices;
     }
-    text = getenv("CUSIM_PKEY");
+    devices = cusim_choose_devices(getenv("CUDA_VISIBLE_DEVICES"), devices);
+    text    = getenv("CUSIM_PKEY");
     if (text == NULL || *text != '0') {
         key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
     }

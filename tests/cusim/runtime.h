@@ -7,7 +7,8 @@
  *   CUSIM_SCHED    eager (in the order of submission, the default) | lifo (newest head first) | random:SEED
  *   CUSIM_LAZY=1   start nothing until the host waits or polls (or 40 ms pass with nothing new)
  *   CUSIM_ORDER    order of the threads in a block, block.h
- *   CUSIM_DEVICES  devices, 1;  CUSIM_MEMORY_MB  memory of each, 8192
+ *   CUSIM_DEVICES  devices of the machine, 1;  CUSIM_MEMORY_MB  memory of each, 8192
+ *   CUDA_VISIBLE_DEVICES  which of them the process sees, and in which order: as CUDA has it
  *   CUSIM_MEMORY_FAULT=N  the process's Nth allocation of device or page-locked memory fails, from 1
  *   CUSIM_PKEY=0   no memory protection keys: the host may read device memory
  */
@@ -93,6 +94,9 @@ void cusim_polled(void);
 cudaStream_t cusim_stream(cudaStream_t stream);
 int          cusim_current_device(void);
 int          cusim_device_count(void);
+/** Which of the machine's are there for this process. @param [in] list  CUDA_VISIBLE_DEVICES; NULL: all.
+ * @return their number */
+int cusim_choose_devices(const char *list, int devices);
 /** All streams, the legacy ones too; never freed, as operations may name them. With the lock held. */
 std::vector<CUstream_st *> &cusim_streams(void);
 /** The error that a kernel left behind on the device, 0 if none; nothing but the end of the process clears

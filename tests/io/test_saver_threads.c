@@ -167,6 +167,61 @@ START_TEST(a_save_beside_training_is_the_state_it_was_called_with)
 }
 END_TEST
 
+/* An allocator that notes what it gives. */
+typedef struct noted {
+    int    refuses, acquired, released;
+    size_t bytes;
+} noted_t;
+
+static ddp_status_t noted_acquire(void *ctx, const char *label, size_t bytes, void **memory_p)
+{
+    noted_t *noted = ctx;
+
+    ck_assert_str_eq(label, "snapshot for checkpoints");
+    noted->acquired++;
+    noted->bytes = bytes;
+    return noted->refuses ? ddp_fail(DDP_ERR_NO_MEMORY, "nothing is page-locked here")
+                          : ddp_allocator_private()->acquire(NULL, label, bytes, memory_p);
+}
+
+static void noted_release(void *ctx, void *memory)
+{
+    ((noted_t *)ctx)->released++;
+    ddp_allocator_private()->release(NULL, memory);
+}
+
+START_TEST(the_snapshot_lies_where_it_is_told_to_if_there_is_room)
+{
+    setting_t                  s;
+    ddp_saver_params_t         params = DDP_SAVER_PARAMS_INIT;
+    const ddp_training_state_t state  = checkpoint_state(42);
+    noted_t                    noted  = {.refuses = _i};
+    const ddp_allocator_t      memory = {noted_acquire, noted_release, &noted};
+    ddp_saver_t               *saver  = NULL;
+    ddp_save_result_t          result;
+
+    open_setting(&s);
+    params.comm      = s.comm;
+    params.reducer   = s.reducer;
+    params.tensors   = s.tensors;
+    params.n_tensors = CHECKPOINT_TENSORS;
+    params.folder    = top;
+    params.memory    = &memory;
+    ddp_assert_ok(ddp_saver_create(&params, &saver));
+    ck_assert_int_eq(noted.acquired, 1);
+    ck_assert_uint_eq(noted.bytes, ddp_saver_bytes(s.tensors, CHECKPOINT_TENSORS, 2));
+    set_steps(&s, 42);
+    fill(&s, 42, 1.0F);
+    ddp_assert_ok(ddp_saver_save(saver, &state, false));
+    ddp_assert_ok(ddp_saver_finish(saver));
+    ck_assert(ddp_saver_poll(saver, &result) && result.is_saved);
+    ck_assert_int_eq(noted.released, 0);
+    ddp_saver_destroy(&saver);
+    ck_assert_int_eq(noted.released, _i == 0 ? 1 : 0);
+    close_setting(&s);
+}
+END_TEST
+
 /* What the ranks of a machine share. */
 typedef struct machine {
     ddp_save_shared_t shared;
@@ -350,6 +405,7 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_save_beside_training_is_the_state_it_was_called_with);
+    tcase_add_loop_test(tcase, the_snapshot_lies_where_it_is_told_to_if_there_is_room, 0, 2);
     tcase_add_test(tcase, threads_of_several_ranks_write_one_file);
     tcase_add_test(tcase, a_thread_that_is_held_is_left_with_what_it_needs);
     tcase_add_test(tcase, what_is_said_of_a_save_that_hangs);

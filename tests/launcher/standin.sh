@@ -98,6 +98,70 @@ devices()
     says 'dp.devices: there is no GPU 3, only 0 to 2'
 }
 
+# each_with A B ARGUMENT...: two ranks, that see what CUDA_VISIBLE_DEVICES=A and =B leave them
+each_with()
+{
+    a=$1
+    b=$2
+    shift 2
+    run "$wanted" $mpirun -np 1 env "CUDA_VISIBLE_DEVICES=$a" "$program" "$@" : \
+        -np 1 env "CUDA_VISIBLE_DEVICES=$b" "$program" "$@"
+}
+
+# What CUDA_VISIBLE_DEVICES leaves is what there is: in its order, for a job or, as Slurm does it, for each rank.
+visible()
+{
+    CUDA_VISIBLE_DEVICES=2 run 0 "$program" --version
+    holds out ', 1 device'
+    CUDA_VISIBLE_DEVICES='' run 0 "$program" --version
+    holds out '^cuda: no CUDA-capable device'
+    CUDA_VISIBLE_DEVICES=0,9,1 run 0 "$program" --version # it ends at the first that is not there
+    holds out ', 1 device'
+    CUDA_VISIBLE_DEVICES=2,0 ranks 2 0 $mlp --dry-run
+    holds out '^rank 0: GPU 0, cusim, 0000:03:00.0'
+    holds out '^rank 1: GPU 1, cusim, 0000:01:00.0'
+    CUDA_VISIBLE_DEVICES=2,0 ranks 3 2 $mlp --dry-run
+    says 'ranks 0 and 2'
+    says 'would share GPU 0000:03:00.0'
+    wanted=0
+    each_with 1 2 $mlp --set ddp.reduction=exact --out apart
+    one=$(weights)
+    holds apart/metrics.jsonl '"bus":"0000:02:00.0".*"bus":"0000:03:00.0"'
+    ranks 2 0 $mlp --set ddp.reduction=exact --out all
+    same 'two ranks that see all GPUs'
+    uuid=$(sed -n 's/.*"gpus":\[{[^}]*"uuid":"\(GPU-[^"]*\)".*/\1/p' apart/metrics.jsonl)
+    each_with "$uuid" 2,0 $mlp --dry-run
+    holds out '^rank 0: GPU 0, cusim, 0000:02:00.0'
+    holds out '^rank 1: GPU 1, cusim, 0000:01:00.0'
+    wanted=2
+    each_with 1 1 $mlp --dry-run
+    says 'would share GPU 0000:02:00.0'
+    each_with 1 '' $mlp --dry-run
+    says 'sees a GPU and rank 1'
+    CUDA_VISIBLE_DEVICES=2 run 2 "$program" $mlp --mode dp --devices 0,1
+    says 'dp.devices: there is no GPU 1, only 0 to 0'
+}
+
+# Several ranks on one GPU, where that was asked for: the bits of one rank.
+shared()
+{
+    CUSIM_DEVICES=1
+    run 0 "$program" $mlp --set ddp.reduction=exact --out one
+    one=$(weights)
+    for np in 2 3; do
+        for backend in nccl host; do
+            ranks $np 2 $mlp --set ddp.backend=$backend --out refused
+            says 'would share GPU 0000:01:00.0'
+            [ ! -d refused ] || fail 'a run that was refused left a folder'
+        done
+        ranks $np 0 $mlp --set ddp.reduction=exact --set ddp.share_gpu=true --out nccl$np
+        same "$np ranks on one GPU"
+        holds nccl$np/metrics.jsonl '"bus":"0000:01:00.0".*"bus":"0000:01:00.0"'
+    done
+    ranks 2 0 $mlp --set ddp.share_gpu=true --dry-run # half of its 8192
+    holds out '^free now  *4096.0'
+}
+
 # Losses of the CPU by every way to sum; the exact sum has the same bits on any number of ranks, and in any order of streams.
 bits()
 {
