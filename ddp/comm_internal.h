@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "ddp/comm.h"
+#include "ddp/link.h"
 #include "ddp/stage.h"
 
 /** One cache line each, so that ranks do not disturb each other. */
@@ -80,6 +81,10 @@ ddp_status_t ddp_comm_test_messages(ddp_comm_t *comm, MPI_Request *requests, con
  * way for ever: their memory is not to be freed. */
 ddp_status_t ddp_comm_wait_messages(ddp_comm_t *comm, MPI_Request *requests, const int *peers, int n,
                                     ddp_wait_t wait) DDP_NODISCARD;
+
+/** The link between machines, measured by the first call with the defaults of ddp_link_measure(). That one is
+ * collective and blocking. */
+ddp_status_t ddp_comm_link(ddp_comm_t *comm, ddp_link_t *link_p) DDP_NODISCARD;
 
 /** First ddp_comm rank of machine m, and its number of ranks. */
 int ddp_comm_machine_first(const ddp_comm_t *comm, int machine);

@@ -151,6 +151,8 @@ struct ddp_comm {
     ddp_far_t    *far;      /* borrowed from the monitor, [size]; NULL without one, or on one machine */
     float        *staging;  /* borrowed from a window: this rank's part; NULL until first needed */
     uint64_t      meetings; /* rounds of the machine's barrier so far */
+    ddp_link_t    link;     /* between machines, as measured */
+    bool          has_link;
 
     ddp_device_t *device; /* borrowed; NULL: none attached */
     ddp_wait_t    wait;

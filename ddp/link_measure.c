@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/convert.h"
 #include "base/error.h"
-#include "ddp/comm_internal.h"
+#include "ddp/comm_state_internal.h"
 #include "ddp/link.h"
 #include "kernels/layout.h"
 #include "kernels/optim.h"
@@ -282,6 +282,20 @@ ddp_status_t ddp_link_measure(ddp_comm_t *comm, const ddp_link_params_t *params,
     *link_p = link;
 out:
     end(&m);
+    return status;
+}
+
+ddp_status_t ddp_comm_link(ddp_comm_t *comm, ddp_link_t *link_p)
+{
+    const ddp_link_params_t params = DDP_LINK_PARAMS_INIT;
+    ddp_status_t            status = DDP_OK;
+
+    if (!comm->has_link) {
+        DDP_TRY(ddp_link_measure(comm, &params, &comm->link));
+        comm->has_link = true;
+    }
+    *link_p = comm->link;
+out:
     return status;
 }
 

@@ -89,9 +89,9 @@ static ddp_status_t check_equal(const ddp_reducer_params_t *params)
              (int)params->average, (int)params->nonfinite, (double)params->clip_norm,
              (unsigned long long)params->checksum_every, (unsigned)params->loss_scale_every);
     fields[f] = (ddp_field_t){"devices and the way between them", text[f]};
-    snprintf(text[f++], TEXT, "device %s, backend %d, wire %d, shard %d",
+    snprintf(text[f++], TEXT, "device %s, backend %d, wire %d, exchange %d, shard %d",
              ddp_device_kind(ddp_stream_device(params->compute)) == DDP_DEVICE_CUDA ? "cuda" : "cpu",
-             (int)params->backend, (int)params->wire, (int)params->shard);
+             (int)params->backend, (int)params->wire, (int)params->exchange, (int)params->shard);
     fields[f] = (ddp_field_t){"optimizer", text[f]};
     snprintf(text[f++], TEXT, "kind %d, betas %a %a, eps %a, momentum %a, nesterov %d, decay %a",
              (int)params->optim.kind, (double)params->optim.beta1, (double)params->optim.beta2,
@@ -291,7 +291,10 @@ size_t ddp_reducer_buckets(const ddp_reducer_t *reducer, ddp_bucket_info_t *buck
     for (size_t b = 0; b < reducer->n_buckets && b < capacity; b++) {
         const ddp_bucket_range_t *range = &reducer->buckets[b].range;
 
-        buckets[b] = (ddp_bucket_info_t){range->offset, range->count, range->n};
+        buckets[b] = (ddp_bucket_info_t){range->offset, range->count, range->n, DDP_EXCHANGE_AUTO};
+        if (reducer->buckets[b].exchange != NULL) {
+            buckets[b].exchange = ddp_exchange_kind(reducer->buckets[b].exchange);
+        }
     }
     return reducer->n_buckets;
 }

@@ -35,6 +35,7 @@
 #include "base/export.h"
 #include "base/status.h"
 #include "ddp/comm.h"
+#include "ddp/link.h"
 #include "kernels/device.h"
 #include "kernels/layout.h"
 #include "kernels/ops.h"
@@ -63,8 +64,9 @@ typedef enum ddp_reducer_backend {
     DDP_REDUCER_HOST = 1,
     DDP_REDUCER_NCCL = 2
 } ddp_reducer_backend_t;
-/** What gradients are on their way between ranks. BF16 halves the bytes and rounds at every hop; with NCCL
- * and reduction FAST only. */
+/** What gradients are on their way between ranks, and on the host path between machines. BF16 halves the
+ * bytes and rounds at every hop, with DIRECT on the host twice: so the bits depend on who sums, and reduction
+ * FAST is asked for. Sums are float32. */
 typedef enum ddp_wire_type { DDP_WIRE_FLOAT32 = 0, DDP_WIRE_BF16 = 1 } ddp_wire_type_t;
 /** SAMPLES: divide the sum by the global weight. RANKS: PyTorch DDP's mean over ranks of local means. */
 typedef enum ddp_average { DDP_AVERAGE_SAMPLES = 0, DDP_AVERAGE_RANKS = 1 } ddp_average_t;
@@ -108,9 +110,12 @@ typedef struct ddp_reducer_params {
         checksum_every; /* steps between checks that all copies of the parameters are the same; 0: never */
     ddp_reducer_backend_t backend;
     ddp_wire_type_t       wire;
-    bool shard; /* nccl: each rank holds and updates its share of the moments (ZeRO-1, Rajbhandari et al.
-                   2020, arXiv 1910.02054), then the parameters are gathered; the same bits. The host path
-                   shares them on each machine anyway */
+    ddp_exchange_kind_t
+        exchange; /* host, between machines: FAST alone has a choice; EXACT is DIRECT. AUTO:
+                     of   each bucket by its size and the link, measured once a communicator */
+    bool shard;   /* nccl: each rank holds and updates its share of the moments (ZeRO-1, Rajbhandari et al.
+                     2020, arXiv 1910.02054), then the parameters are gathered; the same bits. The host path
+                     shares them on each machine anyway */
     int      max_ctas; /* nccl: multiprocessors it may take from the kernels, 1 .. 32; 0: its own choice */
     bool     share_devices;    /* nccl: ranks may have the same GPU */
     uint32_t loss_scale_every; /* 0: gradients are those of the loss. Else ddp_loss_scale_t: steps until it
@@ -125,8 +130,9 @@ typedef struct ddp_reducer_params {
 
 /** A bucket: whole tensors, a range of the flat layout. */
 typedef struct ddp_bucket_info {
-    size_t offset, count; /* floats, padding included */
-    size_t n_tensors;
+    size_t              offset, count; /* floats, padding included */
+    size_t              n_tensors;
+    ddp_exchange_kind_t exchange; /* between machines; AUTO: not yet known, or not needed */
 } ddp_bucket_info_t;
 
 /** What a reducer will need, computed without one: for --dry-run. Local, not collective. */

@@ -157,12 +157,13 @@ ddp_status_t ddp_reducer_bucket_work(void *args)
     bucket->launched_ns = start;
     if (r->machines == 1) {
         reduce_here(r, bucket);
-    } else {
+        bucket->done_ns = ddp_clock_ns();
+        r->comm_ns += bucket->done_ns - start;
+    } else { /* done_ns: see ddp_reducer_wire_work() */
+        ddp_reducer_wire_opened(r, start);
         combine_nodes(r, bucket);
         DDP_TRY(ddp_reducer_wire_start(r, a->bucket));
     }
-    bucket->done_ns = ddp_clock_ns(); /* of several machines: not yet, see ddp_reducer_wire_work() */
-    r->comm_ns += bucket->done_ns - start;
 out:
     return status;
 }

@@ -68,8 +68,9 @@ static ddp_status_t make_tables(ddp_reducer_t *r)
         r->host.local[i].op = calloc(2 * local, sizeof(*r->host.local[i].op));
         DDP_REQUIRE(r->host.local[i].op != NULL, DDP_ERR_NO_MEMORY, "no memory for the reduction plan");
     }
-    r->host.sums_bytes = DDP_SUMS_HEAD + r->params.micro_batches * sizeof(ddp_leaf_t) + r->params.n_tensors;
-    r->host.sums_send  = calloc(1, r->host.sums_bytes);
+    r->host.sums_bytes =
+        sizeof(ddp_sums_head_t) + r->params.micro_batches * sizeof(ddp_leaf_t) + r->params.n_tensors;
+    r->host.sums_send     = calloc(1, r->host.sums_bytes);
     r->host.sums_received = calloc((size_t)r->machines, r->host.sums_bytes);
     r->host.sums_requests = calloc(2 * (size_t)r->machines, sizeof(*r->host.sums_requests));
     r->host.sums_peer     = calloc(2 * (size_t)r->machines, sizeof(*r->host.sums_peer));
@@ -101,6 +102,7 @@ static ddp_status_t host_create(ddp_reducer_t *r)
     DDP_TRY(ddp_comm_agree(r->comm, make_parts(r)));
     DDP_TRY(ddp_comm_agree(r->comm, ddp_reducer_plan_memory(r)));
     DDP_TRY(ddp_comm_agree(r->comm, ddp_reducer_plan_sources(r, r->params.micro_batches)));
+    DDP_TRY(ddp_reducer_wire_measure(r));
     DDP_TRY(ddp_comm_agree(r->comm, ddp_reducer_wire_create(r)));
     r->grads_base = r->host.arenas[r->local_rank];
 out:
@@ -268,7 +270,7 @@ void ddp_reducer_host_ready(ddp_reducer_t *r, size_t b)
 void ddp_reducer_host_backward_end(ddp_reducer_t *r)
 {
     r->backward_end_ns = ddp_clock_ns();
-    r->hidden_comm_ns  = r->comm_ns;
+    r->hidden_comm_ns  = ddp_reducer_comm_until(r, r->backward_end_ns);
 }
 
 /* In the order of the compute stream: what it did before is done. */
@@ -361,18 +363,13 @@ static void host_traffic(const ddp_reducer_t *r, uint64_t *from)
 
     for (size_t b = 0; b < r->n_buckets; b++) {
         const ddp_bucket_t *bucket = &r->buckets[b];
-        const ddp_wire_t   *wire   = &bucket->wire;
 
         for (size_t s = 0; s < r->host.n_sources; s++) {
             from[r->host.sources[s].rank] +=
                 r->host.sources[s].rank == r->rank ? 0 : bucket->slice_blocks * block_bytes;
         }
-        for (size_t i = 0; i < wire->n_home; i++) {
-            from[wire->home[i].peer] +=
-                r->host.machine_nodes[wire->home[i].machine] * wire->home[i].blocks * block_bytes;
-        }
-        for (size_t i = 0; i < wire->n_away; i++) {
-            from[wire->away[i].peer] += wire->away[i].blocks * block_bytes;
+        if (bucket->exchange != NULL) {
+            ddp_exchange_traffic(bucket->exchange, r->host.machine_nodes, from);
         }
     }
 }

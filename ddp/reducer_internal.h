@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include "ddp/comm_internal.h"
+#include "ddp/exchange_internal.h"
 #include "ddp/plan_internal.h"
 #include "ddp/reducer.h"
 
@@ -15,28 +16,6 @@ typedef struct ddp_segment {
     size_t blocks;
 } ddp_segment_t;
 
-/** A range of blocks that another rank reduces (`away`) or contributes to (`home`); see reducer_wire.c. */
-typedef struct ddp_part {
-    int    peer;
-    int    machine; /* of the peer */
-    size_t offset;
-    size_t blocks;
-} ddp_part_t;
-
-/** Traffic of one bucket between machines. */
-typedef struct ddp_wire {
-    ddp_part_t  *away; /* owned; parts of this rank's slice that other machines reduce */
-    size_t       n_away;
-    ddp_part_t  *home; /* owned; what peers contribute to the part that this rank reduces */
-    size_t       n_home;
-    size_t       home_offset, home_blocks; /* the part that this rank reduces */
-    float       *received;                 /* owned; [nodes of all other machines][home_blocks * DDP_BLOCK] */
-    MPI_Request *requests;                 /* owned */
-    int         *request_peer;             /* owned; who is on the other side */
-    int          n_requests;
-    int          stage; /* 0 partial sums on their way, 1 totals on their way */
-} ddp_wire_t;
-
 typedef struct ddp_bucket {
     ddp_bucket_range_t range;
     size_t             pending;                    /* tensors of this micro-batch that are not ready yet */
@@ -45,14 +24,19 @@ typedef struct ddp_bucket {
     size_t             n_segments;
     bool               announced;                      /* this step's "ready" flag is set */
     int64_t            ready_ns, launched_ns, done_ns; /* of this step, see ddp_bucket_times_t; clock */
-    ddp_wire_t         wire;
+    ddp_exchange_t    *exchange;                       /* owned; several machines */
+    bool               is_on_wire;                     /* started, and its end was not seen */
 } ddp_bucket_t;
 
 /** One micro-batch's entry in the machine's table; crosses the wire as floats. */
 typedef ddp_loss_stats_t ddp_leaf_t;
 
-/** Of a machine's message in front of its leaves: lr and request. */
-#define DDP_SUMS_HEAD (sizeof(float) + sizeof(uint32_t))
+/** Of a machine's message in front of its leaves. Crosses MPI as bytes. */
+typedef struct ddp_sums_head {
+    uint64_t overflows;
+    float    lr;
+    uint32_t request;
+} ddp_sums_head_t;
 
 /** What all ranks know once every micro-batch's forward is done. Equal on all ranks. */
 typedef struct ddp_sums {
@@ -106,20 +90,22 @@ typedef struct ddp_host_path {
     /* shared memory of the machine, all from one window */
     void       *window; /* all of it */
     size_t      window_bytes;
-    float     **arenas;         /* owned, [local_size]: first arena of each local rank */
-    ddp_flag_t *forward_flag;   /* [local_size]: step whose forward this rank has finished */
-    ddp_flag_t *ready_flag;     /* [local_size][n_buckets]: gradients final, parameters no longer read */
-    ddp_flag_t *summed_flag;    /* [local_size]: two_phase: all slices summed, block norms written */
-    ddp_flag_t *done_flag;      /* [local_size]: own slices updated, nothing of this step is read any more */
-    ddp_flag_t *sums_flag;      /* leaves of all machines are in the table */
-    uint8_t    *used_rank;      /* [local_size][n_tensors] */
-    uint8_t    *used_others;    /* [n_tensors]: by ranks of other machines */
-    double     *block_sumsq;    /* [total / DDP_BLOCK] */
-    int64_t    *final_ns;       /* [local_size]: when the rank's last gradients were final */
-    size_t     *broken_of;      /* [local_size]: first tensor that was not finite in that rank's updates */
-    float      *lr;             /* [1] written by rank 0 */
-    uint32_t   *requests;       /* [local_size] */
-    uint32_t   *request_others; /* [1]: of other machines */
+    float     **arenas;          /* owned, [local_size]: first arena of each local rank */
+    ddp_flag_t *forward_flag;    /* [local_size]: step whose forward this rank has finished */
+    ddp_flag_t *ready_flag;      /* [local_size][n_buckets]: gradients final, parameters no longer read */
+    ddp_flag_t *summed_flag;     /* [local_size]: two_phase: all slices summed, block norms written */
+    ddp_flag_t *done_flag;       /* [local_size]: own slices updated, nothing of this step is read any more */
+    ddp_flag_t *sums_flag;       /* leaves of all machines are in the table */
+    uint8_t    *used_rank;       /* [local_size][n_tensors] */
+    uint8_t    *used_others;     /* [n_tensors]: by ranks of other machines */
+    double     *block_sumsq;     /* [total / DDP_BLOCK] */
+    int64_t    *final_ns;        /* [local_size]: when the rank's last gradients were final */
+    size_t     *broken_of;       /* [local_size]: first tensor that was not finite in that rank's updates */
+    float      *lr;              /* [1] written by rank 0 */
+    uint32_t   *requests;        /* [local_size] */
+    uint32_t   *request_others;  /* [1]: of other machines */
+    uint64_t   *overflows;       /* [local_size]: of the step before, see ddp_step_result_t */
+    uint64_t   *overflow_others; /* [1]: of other machines */
 
     /* the plan for `present` micro-batches */
     ddp_source_t  *sources; /* owned: arenas of this machine, in order of their micro-batches */
@@ -142,6 +128,11 @@ typedef struct ddp_host_path {
     size_t       sums_bytes;    /* largest message */
     int          sums_stage;
     size_t       broken; /* first tensor that was not finite in this rank's updates */
+
+    /* between machines */
+    ddp_link_t link;       /* measured if there is a choice; else 0 */
+    int        n_on_wire;  /* buckets between their launch and their end */
+    int64_t    on_wire_ns; /* since when there has been one */
 } ddp_host_path_t;
 
 /** What the `host` path has besides where the compute stream's device has memory of its own. */
@@ -282,14 +273,19 @@ ddp_status_t ddp_reducer_check_updates(const ddp_reducer_t *r);
 ddp_status_t ddp_reducer_host_norm(ddp_reducer_t *r, double *norm_p);
 
 /* reducer_wire.c */
-/** Floats that this rank receives for a bucket when every micro-batch is present. */
-size_t       ddp_reducer_wire_floats(const ddp_reducer_t *r, const ddp_bucket_range_t *range);
+/** Bytes of this rank's buffers for a bucket, whichever exchange is chosen. Pure. */
+size_t ddp_reducer_wire_bytes(const ddp_reducer_t *r, const ddp_bucket_range_t *range);
+/** Collective: the link, if there is something to choose. */
+ddp_status_t ddp_reducer_wire_measure(ddp_reducer_t *r);
 ddp_status_t ddp_reducer_wire_create(ddp_reducer_t *r);
 void         ddp_reducer_wire_destroy(ddp_reducer_t *r);
 ddp_status_t ddp_reducer_wire_start(ddp_reducer_t *r, size_t bucket);
 ddp_status_t ddp_reducer_wire_work(void *args);
-/** DDP_IN_PROGRESS with the peer named to the communicator, DDP_OK, or an error. */
-ddp_status_t ddp_reducer_test(ddp_reducer_t *r, MPI_Request *requests, const int *peers, int n,
-                              const char *what, size_t bucket);
+/** With several machines comm_ns is the time in which at least one bucket is under way: from its launch on,
+ * to the end of ddp_reducer_wire_work(). */
+void    ddp_reducer_wire_opened(ddp_reducer_t *r, int64_t now_ns);
+int64_t ddp_reducer_comm_until(const ddp_reducer_t *r, int64_t now_ns);
+/** Values of this rank that became infinite on the wire since the last call. */
+uint64_t ddp_reducer_wire_take_overflows(ddp_reducer_t *r);
 
 #endif

@@ -43,15 +43,17 @@ ddp_reduction_t ddp_reducer_reduction(const ddp_reducer_params_t *params)
     return is_cuda(params) && params->backend != DDP_REDUCER_HOST ? DDP_REDUCTION_FAST : DDP_REDUCTION_EXACT;
 }
 
-static ddp_status_t check_options(const ddp_reducer_params_t *params, bool nccl)
+static ddp_status_t check_options(const ddp_reducer_params_t *params)
 {
     ddp_status_t status = DDP_OK;
 
-    DDP_REQUIRE(params->wire == DDP_WIRE_FLOAT32 || nccl, DDP_ERR_INVALID_ARG,
-                "ddp.wire bf16 is for NCCL; use float32 with ddp.backend host");
     DDP_REQUIRE(params->wire == DDP_WIRE_FLOAT32 || params->reduction != DDP_REDUCTION_EXACT,
                 DDP_ERR_INVALID_ARG,
                 "ddp.wire bf16 rounds at every hop; use float32 with ddp.reduction exact");
+    DDP_REQUIRE(params->exchange <= DDP_EXCHANGE_DIRECT || params->reduction != DDP_REDUCTION_EXACT,
+                DDP_ERR_INVALID_ARG,
+                "ddp.exchange %s adds in an order of its own; use direct with ddp.reduction exact",
+                ddp_exchange_name(params->exchange));
     DDP_REQUIRE(params->max_ctas >= 0 && params->max_ctas <= 32, DDP_ERR_INVALID_ARG,
                 "nccl: %d multiprocessors; 1 .. 32, or 0: NCCL's choice", params->max_ctas);
 out:
@@ -71,7 +73,7 @@ ddp_status_t ddp_reducer_choose(ddp_reducer_params_t *params, const ddp_reducer_
     if (params->backend == DDP_REDUCER_AUTO && is_cuda(params) && ddp_reducer_nccl_path() != NULL) {
         DDP_TRY(ask_all(params->comm, &nccl));
     }
-    DDP_TRY(check_options(params, nccl));
+    DDP_TRY(check_options(params));
     *path_p = nccl              ? ddp_reducer_nccl_path()
               : is_cuda(params) ? &ddp_reducer_staged_path
                                 : &ddp_reducer_host_path;

@@ -34,21 +34,23 @@ static void carve_all(ddp_reducer_t *r, carver_t *c)
     const size_t bytes = r->total * sizeof(float);
     const int    first = r->rank - r->local_rank;
 
-    r->host.forward_flag   = carve(c, local, sizeof(ddp_flag_t), PAGE_BYTES);
-    r->host.ready_flag     = carve(c, local * r->n_buckets, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->host.summed_flag    = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->host.done_flag      = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->host.sums_flag      = carve(c, 1, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
-    r->host.lr             = carve(c, 1, sizeof(float), DDP_ALIGNMENT);
-    r->host.requests       = carve(c, local, sizeof(uint32_t), DDP_ALIGNMENT);
-    r->host.request_others = carve(c, 1, sizeof(uint32_t), DDP_ALIGNMENT);
-    r->leaves              = carve(c, r->params.micro_batches, sizeof(ddp_leaf_t), DDP_ALIGNMENT);
-    r->host.used_rank      = carve(c, local, r->params.n_tensors, DDP_ALIGNMENT);
-    r->host.used_others    = carve(c, 1, r->params.n_tensors, DDP_ALIGNMENT);
-    r->host.block_sumsq    = carve(c, r->total / DDP_BLOCK, sizeof(double), DDP_ALIGNMENT);
-    r->host.final_ns       = carve(c, local, sizeof(int64_t), DDP_ALIGNMENT);
-    r->host.broken_of      = carve(c, local, sizeof(size_t), DDP_ALIGNMENT);
-    r->values              = carve(c, 1, bytes, PAGE_BYTES);
+    r->host.forward_flag    = carve(c, local, sizeof(ddp_flag_t), PAGE_BYTES);
+    r->host.ready_flag      = carve(c, local * r->n_buckets, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->host.summed_flag     = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->host.done_flag       = carve(c, local, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->host.sums_flag       = carve(c, 1, sizeof(ddp_flag_t), sizeof(ddp_flag_t));
+    r->host.lr              = carve(c, 1, sizeof(float), DDP_ALIGNMENT);
+    r->host.requests        = carve(c, local, sizeof(uint32_t), DDP_ALIGNMENT);
+    r->host.request_others  = carve(c, 1, sizeof(uint32_t), DDP_ALIGNMENT);
+    r->host.overflows       = carve(c, local, sizeof(uint64_t), DDP_ALIGNMENT);
+    r->host.overflow_others = carve(c, 1, sizeof(uint64_t), DDP_ALIGNMENT);
+    r->leaves               = carve(c, r->params.micro_batches, sizeof(ddp_leaf_t), DDP_ALIGNMENT);
+    r->host.used_rank       = carve(c, local, r->params.n_tensors, DDP_ALIGNMENT);
+    r->host.used_others     = carve(c, 1, r->params.n_tensors, DDP_ALIGNMENT);
+    r->host.block_sumsq     = carve(c, r->total / DDP_BLOCK, sizeof(double), DDP_ALIGNMENT);
+    r->host.final_ns        = carve(c, local, sizeof(int64_t), DDP_ALIGNMENT);
+    r->host.broken_of       = carve(c, local, sizeof(size_t), DDP_ALIGNMENT);
+    r->values               = carve(c, 1, bytes, PAGE_BYTES);
     for (size_t s = 0; s < ddp_optim_slots(&r->params.optim); s++) {
         r->slots[s] = carve(c, 1, bytes, PAGE_BYTES);
     }
@@ -139,7 +141,7 @@ static ddp_status_t split_memory(ddp_reducer_t *r, const ddp_bucket_range_t *ran
         r->host.machine_nodes[m] = nodes_of_machine(r, m, level, index);
     }
     for (size_t b = 0; b < plan->n_buckets; b++) {
-        plan->wire_bytes += ddp_reducer_wire_floats(r, &ranges[b]) * sizeof(float);
+        plan->wire_bytes += ddp_reducer_wire_bytes(r, &ranges[b]);
     }
 out:
     free(r->host.machine_nodes);
@@ -197,7 +199,7 @@ ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int 
         plan.wire_bytes = nccl_wire_bytes(&r, ranges);
     }
     for (size_t b = 0; b < plan.n_buckets && b < capacity; b++) {
-        buckets[b] = (ddp_bucket_info_t){ranges[b].offset, ranges[b].count, ranges[b].n};
+        buckets[b] = (ddp_bucket_info_t){ranges[b].offset, ranges[b].count, ranges[b].n, DDP_EXCHANGE_AUTO};
     }
     *plan_p = plan;
 out:

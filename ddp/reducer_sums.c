@@ -39,6 +39,16 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
+static uint64_t local_overflows(const ddp_reducer_t *r)
+{
+    uint64_t overflows = 0;
+
+    for (int local = 0; local < r->local_size; local++) {
+        overflows += r->host.overflows[local];
+    }
+    return overflows;
+}
+
 static uint32_t local_request(const ddp_reducer_t *r)
 {
     uint32_t request = 0;
@@ -49,20 +59,19 @@ static uint32_t local_request(const ddp_reducer_t *r)
     return request;
 }
 
-/* Message of a machine: lr, its request, its leaves, its used flags. Only the first machine's lr counts. */
+/* Message of a machine: head, its leaves, its used flags. Only the first machine's lr counts. */
 static size_t pack(const ddp_reducer_t *r, uint8_t *message)
 {
-    const size_t   n = r->params.n_tensors;
-    size_t         first;
-    size_t         count;
-    uint8_t       *used;
-    const uint32_t request = local_request(r);
+    const size_t          n = r->params.n_tensors;
+    size_t                first;
+    size_t                count;
+    uint8_t              *used;
+    const ddp_sums_head_t head = {local_overflows(r), *r->host.lr, local_request(r)};
 
     machine_leaves(r, r->machine, &first, &count);
-    memcpy(message, r->host.lr, sizeof(float));
-    memcpy(message + sizeof(float), &request, sizeof(request));
-    memcpy(message + DDP_SUMS_HEAD, r->leaves + first, count * sizeof(ddp_leaf_t));
-    used = message + DDP_SUMS_HEAD + count * sizeof(ddp_leaf_t);
+    memcpy(message, &head, sizeof(head));
+    memcpy(message + sizeof(head), r->leaves + first, count * sizeof(ddp_leaf_t));
+    used = message + sizeof(head) + count * sizeof(ddp_leaf_t);
     memset(used, 0, n);
     for (int local = 0; local < r->local_size; local++) {
         for (size_t i = 0; i < n; i++) {
@@ -74,38 +83,40 @@ static size_t pack(const ddp_reducer_t *r, uint8_t *message)
 
 static void unpack(ddp_reducer_t *r, int machine, const uint8_t *message)
 {
-    const uint8_t *used;
-    uint32_t       request;
-    size_t         first;
-    size_t         count;
+    const uint8_t  *used;
+    ddp_sums_head_t head;
+    size_t          first;
+    size_t          count;
 
     machine_leaves(r, machine, &first, &count);
+    memcpy(&head, message, sizeof(head));
     if (machine == 0) {
-        memcpy(r->host.lr, message, sizeof(float));
+        *r->host.lr = head.lr;
     }
-    memcpy(&request, message + sizeof(float), sizeof(request));
-    *r->host.request_others = larger(*r->host.request_others, request);
-    memcpy(r->leaves + first, message + DDP_SUMS_HEAD, count * sizeof(ddp_leaf_t));
-    used = message + DDP_SUMS_HEAD + count * sizeof(ddp_leaf_t);
+    *r->host.request_others = larger(*r->host.request_others, head.request);
+    *r->host.overflow_others += head.overflows;
+    memcpy(r->leaves + first, message + sizeof(head), count * sizeof(ddp_leaf_t));
+    used = message + sizeof(head) + count * sizeof(ddp_leaf_t);
     for (size_t i = 0; i < r->params.n_tensors; i++) {
         r->host.used_others[i] |= used[i];
     }
 }
 
-/* Tags of the data plane: two for each bucket, then this one. */
+/* Tags of the data plane: those of each bucket, then this one. */
 static ddp_status_t start_exchange(ddp_reducer_t *r)
 {
     ddp_status_t status = DDP_OK;
     MPI_Comm     mpi    = ddp_comm_data_mpi(r->comm);
-    const int    tag    = (int)(2 * r->n_buckets);
+    const int    tag    = (int)r->n_buckets * DDP_EXCHANGE_TAGS;
     int          bytes  = 0;
     int          most   = 0;
 
     DDP_TRY(ddp_to_int(pack(r, r->host.sums_send), "sums of a step", &bytes));
     DDP_TRY(ddp_to_int(r->host.sums_bytes, "sums of a step", &most));
     memset(r->host.used_others, 0, r->params.n_tensors);
-    *r->host.request_others = 0;
-    r->host.n_sums_requests = 0;
+    *r->host.request_others  = 0;
+    *r->host.overflow_others = 0;
+    r->host.n_sums_requests  = 0;
     for (int m = 0; m < r->machines; m++) {
         const int leader = ddp_comm_machine_first(r->comm, m);
 
@@ -133,8 +144,9 @@ static ddp_status_t exchange(ddp_reducer_t *r)
         r->host.sums_stage = 1;
     }
     if (r->host.sums_stage == 1) {
-        DDP_TRY(ddp_reducer_test(r, r->host.sums_requests, r->host.sums_peer, r->host.n_sums_requests,
-                                 "sums of its forward", (size_t)-1));
+        DDP_TRY(ddp_comm_test_messages(r->comm, r->host.sums_requests, r->host.sums_peer,
+                                       r->host.n_sums_requests,
+                                       (ddp_wait_t){0, "sums of its forward", r->step, (size_t)-1}));
         for (int m = 0; m < r->machines; m++) {
             if (m != r->machine) {
                 unpack(r, m, r->host.sums_received + (size_t)m * r->host.sums_bytes);
@@ -183,10 +195,11 @@ static void add_up(ddp_reducer_t *r)
     ddp_sums_t  *sums = &r->sums;
     const size_t n    = r->params.n_tensors;
 
-    *sums = (ddp_sums_t){.lr        = *r->host.lr,
-                         .request   = larger(local_request(r), r->machines > 1 ? *r->host.request_others : 0),
-                         .grad_norm = (double)NAN,
-                         .broken    = DDP_NO_TENSOR};
+    *sums             = (ddp_sums_t){.lr        = *r->host.lr,
+                                     .request   = larger(local_request(r), r->machines > 1 ? *r->host.request_others : 0),
+                                     .grad_norm = (double)NAN,
+                                     .broken    = DDP_NO_TENSOR};
+    r->wire_overflows = local_overflows(r) + (r->machines > 1 ? *r->host.overflow_others : 0);
     for (size_t v = 0; v < r->present; v++) {
         sums->loss += r->leaves[v].loss;
         sums->weight += r->leaves[v].weight;
@@ -219,7 +232,8 @@ ddp_status_t ddp_reducer_sums_work(void *args)
         if (r->rank == 0) {
             *r->host.lr = r->sums.lr;
         }
-        r->host.requests[r->local_rank] = r->sums.request;
+        r->host.requests[r->local_rank]  = r->sums.request;
+        r->host.overflows[r->local_rank] = ddp_reducer_wire_take_overflows(r);
         ddp_comm_flag_set(r->comm, &r->host.forward_flag[r->local_rank], r->step);
     }
     if (r->machines == 1 || r->local_rank == 0) {
