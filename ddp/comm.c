@@ -428,6 +428,7 @@ void ddp_comm_destroy(ddp_comm_t **comm_p)
     }
     *comm_p = NULL;
     ddp_comm_watch_close(comm);
+    ddp_comm_across_destroy(comm);
     ddp_comm_windows_destroy(comm);
     ddp_comm_mail_destroy(comm);
     free_mpi(comm);

@@ -120,8 +120,9 @@ DDP_API ddp_status_t ddp_comm_shared(ddp_comm_t *comm, const char *label, size_t
 DDP_API void ddp_comm_keep_memory(ddp_comm_t *comm);
 
 /**
- * Sum `buffer` over all ranks, in place, in rank order (deterministic for a given number of ranks).
- * Collective, blocking.
+ * Sum `buffer` over all ranks, in place. All get the same bits: on one machine those of rank order, over
+ * several in an order that depends on the machines and on how their link was measured, by the first call.
+ * Collective, blocking. After an error MPI may write to `buffer` until the process ends.
  * @param [in,out] buffer  [count] floats at the same offset of a ddp_comm_shared_each() window on every rank,
  * or any memory (slower)
  */

@@ -1,8 +1,6 @@
 /*
- * All-reduce in rank order. On one machine every rank sums one slice over all parts of the window and stores
- * it into all of them: no copy. Between machines ranks are machine-major, so the sum in rank order is a
- * chain: machine 0 sums its ranks, machine 1 adds its own to that, and so on; the result comes back the same
- * way. The order of additions, and so every bit, is the same however the ranks are spread over machines.
+ * All-reduce. On one machine every rank sums one slice over all parts of the window, in rank order, and
+ * stores it into all of them: no copy. Between machines see comm_across.c.
  */
 #include <string.h>
 
@@ -12,8 +10,7 @@
 #include "ddp/comm_internal.h"
 #include "ddp/comm_state_internal.h"
 
-/* Floats that go between machines, or through staging, at a time; a rank's share of it fits into a chunk. */
-#define SEGMENT     ((size_t)DDP_CHUNK_BYTES / sizeof(float))
+#define SEGMENT     ((size_t)64 << 10) /* floats through staging at a time, on one machine */
 #define TILE        ((size_t)2048)
 #define MAX_LOCAL   1024
 #define WHAT_REDUCE "all-reduce"
@@ -98,78 +95,39 @@ static void sum_slice(float *const *part, int parts, size_t first, size_t count)
     }
 }
 
-/* How many ranks of each machine take part in the exchange between machines: as many as the smallest has. */
-static int count_channels(const ddp_comm_t *comm)
+/* Parts of at most this many floats go between machines, or through staging, at a time. */
+static size_t segment_of(const ddp_comm_t *comm)
 {
-    int least = comm->local_size;
-
-    for (int m = 0; m < comm->machines; m++) {
-        const int size = ddp_comm_machine_size(comm, m);
-
-        least = size < least ? size : least;
-    }
-    return least;
-}
-
-/* This rank's channel carries `count` floats at `first` of all local parts along the chain of machines. */
-static ddp_status_t chain(ddp_comm_t *comm, float *const *part, size_t first, size_t count)
-{
-    float       *chunk  = (float *)(void *)comm->mail->chunk[0];
-    const size_t bytes  = count * sizeof(float);
-    const bool   has_up = comm->machine > 0;
-    const bool   is_end = comm->machine == comm->machines - 1;
-    const int    up     = has_up ? ddp_comm_machine_first(comm, comm->machine - 1) + comm->local_rank : -1;
-    const int    down   = is_end ? -1 : ddp_comm_machine_first(comm, comm->machine + 1) + comm->local_rank;
-    ddp_status_t status = DDP_OK;
-
-    if (has_up) {
-        DDP_TRY(ddp_comm_chunk_receive(comm, up, 0, bytes, WHAT_REDUCE));
-    } else {
-        memcpy(chunk, part[0] + first, bytes);
-    }
-    for (int p = has_up ? 0 : 1; p < comm->local_size; p++) {
-        add_to(chunk, part[p] + first, count);
-    }
-    if (!is_end) {
-        DDP_TRY(ddp_comm_chunk_send(comm, down, 0, bytes, WHAT_REDUCE));
-        DDP_TRY(ddp_comm_chunk_receive(comm, down, 0, bytes, WHAT_REDUCE));
-    }
-    for (int p = 0; p < comm->local_size; p++) {
-        memcpy(part[p] + first, chunk, bytes);
-    }
-    if (has_up) {
-        DDP_TRY(ddp_comm_chunk_send(comm, up, 0, bytes, WHAT_REDUCE));
-    }
-    ddp_comm_progressed(comm);
-out:
-    return status;
+    return comm->machines > 1 ? DDP_ACROSS_COUNT : SEGMENT;
 }
 
 /* All parts hold their summands and all ranks of the machine know it. */
 static ddp_status_t reduce_parts(ddp_comm_t *comm, float *const *part, size_t count)
 {
-    const int    channels = count_channels(comm);
-    size_t       first    = 0;
-    size_t       n        = 0;
-    ddp_status_t status   = DDP_OK;
+    size_t first = 0;
+    size_t n     = 0;
 
-    if (comm->machines == 1) {
-        ddp_partition(count, (size_t)comm->local_size, (size_t)comm->local_rank, &first, &n);
-        sum_slice(part, comm->local_size, first, n);
-        return DDP_OK;
+    if (comm->machines > 1) {
+        return ddp_comm_reduce_across(comm, part, count);
     }
-    if (comm->local_rank >= channels) {
-        return DDP_OK;
-    }
-    for (size_t done = 0; done < count; done += SEGMENT) { /* cut alike on all machines */
-        const size_t left = count - done;
+    ddp_partition(count, (size_t)comm->local_size, (size_t)comm->local_rank, &first, &n);
+    sum_slice(part, comm->local_size, first, n);
+    return DDP_OK;
+}
 
-        ddp_partition(left < SEGMENT ? left : SEGMENT, (size_t)channels, (size_t)comm->local_rank, &first,
-                      &n);
-        if (n > 0) {
-            DDP_TRY(chain(comm, part, done + first, n));
+static ddp_status_t reduce_in_place(ddp_comm_t *comm, float *const *part, size_t count)
+{
+    const size_t most = comm->machines > 1 ? DDP_ACROSS_COUNT : count;
+    float       *at[MAX_LOCAL];
+    ddp_status_t status = DDP_OK;
+
+    for (size_t done = 0; done < count; done += most) {
+        for (int l = 0; l < comm->local_size; l++) {
+            at[l] = part[l] + done;
         }
+        DDP_TRY(reduce_parts(comm, at, count - done < most ? count - done : most));
     }
+    DDP_TRY(meet_in_hall(comm));
 out:
     return status;
 }
@@ -177,37 +135,33 @@ out:
 static ddp_status_t reduce_in_window(ddp_comm_t *comm, const ddp_window_t *window, size_t offset,
                                      size_t count)
 {
-    float       *part[MAX_LOCAL];
-    ddp_status_t status = DDP_OK;
+    float *part[MAX_LOCAL];
 
     for (int l = 0; l < comm->local_size; l++) {
         part[l] = (float *)(void *)(window->memory + (size_t)l * window->part_bytes + offset);
     }
-    DDP_TRY(reduce_parts(comm, part, count));
-    DDP_TRY(meet_in_hall(comm));
-out:
-    return status;
+    return reduce_in_place(comm, part, count);
 }
 
 /* Memory that only this rank sees: through a staging window, segment by segment. */
 static ddp_status_t reduce_staged(ddp_comm_t *comm, float *buffer, size_t count)
 {
-    const size_t stride = SEGMENT; /* a whole number of pages, so parts follow each other without gaps */
+    const size_t stride = segment_of(comm); /* whole pages, so parts follow each other without gaps */
     float       *part[MAX_LOCAL];
     float       *first  = NULL;
     void        *mine   = NULL;
     ddp_status_t status = DDP_OK;
 
     if (comm->staging == NULL) {
-        DDP_TRY(ddp_comm_shared_each(comm, "all-reduce staging", SEGMENT * sizeof(float), &mine));
+        DDP_TRY(ddp_comm_shared_each(comm, "all-reduce staging", stride * sizeof(float), &mine));
         comm->staging = mine;
     }
     first = comm->staging - (size_t)comm->local_rank * stride;
     for (int l = 0; l < comm->local_size; l++) {
         part[l] = first + (size_t)l * stride;
     }
-    for (size_t done = 0; done < count; done += SEGMENT) {
-        const size_t n = count - done < SEGMENT ? count - done : SEGMENT;
+    for (size_t done = 0; done < count; done += stride) {
+        const size_t n = count - done < stride ? count - done : stride;
 
         memcpy(comm->staging, buffer + done, n * sizeof(float));
         DDP_TRY(meet_in_hall(comm));
@@ -246,6 +200,12 @@ out:
     return status;
 }
 
+/* As kernels want it. The parts of a window are alike in this. */
+static bool is_aligned(const float *buffer)
+{
+    return (uintptr_t)buffer % DDP_ALIGNMENT == 0;
+}
+
 ddp_status_t ddp_comm_allreduce_sum(ddp_comm_t *comm, float *buffer, size_t count)
 {
     const ddp_window_t *window        = NULL;
@@ -263,11 +223,12 @@ ddp_status_t ddp_comm_allreduce_sum(ddp_comm_t *comm, float *buffer, size_t coun
         return DDP_OK;
     }
     if (comm->local_size == 1) {
-        return reduce_parts(comm, &buffer, count);
+        return is_aligned(buffer) ? reduce_in_place(comm, &buffer, count)
+                                  : reduce_staged(comm, buffer, count);
     }
     window = ddp_comm_window_find(comm, buffer, bytes, &index, &offset);
     DDP_TRY(compare_arguments(comm, index, offset, count, &is_same_place));
-    if (is_same_place) {
+    if (is_same_place && (comm->machines == 1 || is_aligned(buffer))) {
         DDP_TRY(reduce_in_window(comm, window, offset, count));
     } else {
         DDP_TRY(meet_in_hall(comm)); /* all have read the arguments */

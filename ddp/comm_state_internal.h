@@ -110,6 +110,10 @@ typedef struct ddp_record {
 
 #define DDP_CHUNK_BYTES ((size_t)256 << 10)
 
+/** Floats of an all-reduce between machines at a time: cut alike on all, whatever memory each rank gives. */
+#define DDP_ACROSS_COUNT     ((size_t)2 << 20)
+#define DDP_ACROSS_EXCHANGES 3
+
 /** Buffers that MPI requests refer to. After a failure a request may be pending for ever: then this block is
  * never freed. */
 typedef struct ddp_mail {
@@ -153,6 +157,13 @@ struct ddp_comm {
     uint64_t      meetings; /* rounds of the machine's barrier so far */
     ddp_link_t    link;     /* between machines, as measured */
     bool          has_link;
+
+    struct ddp_exchange *exchange[DDP_ACROSS_EXCHANGES]; /* owned: all-reduce between machines */
+    size_t               exchange_blocks[DDP_ACROSS_EXCHANGES];
+    size_t              *across_nodes; /* owned */
+    int32_t             *across_op;    /* owned */
+    float               *across_rest;  /* owned, [DDP_BLOCK] */
+    bool                 is_exchanging;
 
     ddp_device_t *device; /* borrowed; NULL: none attached */
     ddp_wait_t    wait;
@@ -229,6 +240,15 @@ ddp_sight_t ddp_comm_look(ddp_comm_t *comm, int rank, int64_t now_ns, int64_t li
 void ddp_comm_publish_wait(ddp_comm_t *comm, int rank);
 /** The wait for `rank` has failed: what was published stays. */
 void ddp_comm_publish_failure(ddp_comm_t *comm, int rank);
+
+/* comm_across.c */
+/**
+ * part[p] += all others, on all machines; `count` at most DDP_ACROSS_COUNT, parts aligned as kernels want
+ * them. All ranks of the machine call, meet before and after.
+ * @param [in,out] part  [local_size], [count] floats each
+ */
+ddp_status_t ddp_comm_reduce_across(ddp_comm_t *comm, float *const *part, size_t count) DDP_NODISCARD;
+void         ddp_comm_across_destroy(ddp_comm_t *comm);
 
 /* comm_window.c */
 void ddp_comm_windows_destroy(ddp_comm_t *comm);

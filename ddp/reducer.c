@@ -286,6 +286,15 @@ out:
     return status;
 }
 
+bool ddp_reducer_link(const ddp_reducer_t *reducer, ddp_link_t *link_p)
+{
+    if (!reducer->host.has_link) {
+        return false;
+    }
+    *link_p = reducer->host.link;
+    return true;
+}
+
 size_t ddp_reducer_buckets(const ddp_reducer_t *reducer, ddp_bucket_info_t *buckets, size_t capacity)
 {
     for (size_t b = 0; b < reducer->n_buckets && b < capacity; b++) {

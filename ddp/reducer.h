@@ -223,6 +223,9 @@ DDP_API ddp_status_t ddp_reducer_set_loss_scale(ddp_reducer_t          *reducer,
                                                 const ddp_loss_scale_t *scale) DDP_NODISCARD;
 
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer_t *reducer, ddp_bucket_info_t *buckets, size_t capacity);
+/** The link that exchanges between machines were chosen by. Local. @return false: there was no choice, and
+ * nothing is written */
+DDP_API bool ddp_reducer_link(const ddp_reducer_t *reducer, ddp_link_t *link_p);
 /** Micro-batches of this rank: first .. first + count - 1. */
 DDP_API void ddp_reducer_range(const ddp_reducer_t *reducer, size_t *first_p, size_t *count_p);
 

@@ -130,7 +130,8 @@ typedef struct ddp_host_path {
     size_t       broken; /* first tensor that was not finite in this rank's updates */
 
     /* between machines */
-    ddp_link_t link;       /* measured if there is a choice; else 0 */
+    ddp_link_t link; /* measured if there is a choice; else 0 */
+    bool       has_link;
     int        n_on_wire;  /* buckets between their launch and their end */
     int64_t    on_wire_ns; /* since when there has been one */
 } ddp_host_path_t;

@@ -69,10 +69,15 @@ size_t ddp_reducer_wire_bytes(const ddp_reducer_t *r, const ddp_bucket_range_t *
 
 ddp_status_t ddp_reducer_wire_measure(ddp_reducer_t *r)
 {
+    ddp_status_t status = DDP_OK;
+
     if (r->machines == 1 || is_always_direct(r) || r->params.exchange != DDP_EXCHANGE_AUTO) {
         return DDP_OK;
     }
-    return ddp_comm_link(r->comm, &r->host.link);
+    DDP_TRY(ddp_comm_link(r->comm, &r->host.link));
+    r->host.has_link = true;
+out:
+    return status;
 }
 
 ddp_status_t ddp_reducer_wire_create(ddp_reducer_t *r)

@@ -92,6 +92,7 @@ typedef struct ddp_config {
         uint64_t max_ctas;
         double   bucket_cap_mb, tail_bucket_kb;
         int      wire;      /* ddp_wire_type_t */
+        int      exchange;  /* ddp_exchange_kind_t */
         int      reduction; /* ddp_reduction_t */
         int      average;   /* ddp_average_t */
         double   timeout_s;

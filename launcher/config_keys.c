@@ -173,8 +173,14 @@ const ddp_key_t ddp_keys[] = {
     CHOICE(ddp, reduction, "auto", "exact|fast|auto", NULL,
            "exact: the same bits on any number of ranks; fast: sums in place, or in NCCL's order. auto: fast "
            "with ddp.backend nccl, else exact"),
-    CHOICE(ddp, wire, "float32", "float32|bf16", "ddp.backend=nccl",
-           "gradients as they go between ranks; bf16: half the bytes, rounded"),
+    CHOICE(ddp, wire, "float32", "float32|bf16", NULL,
+           "gradients as they go between ranks with ddp.backend nccl, between machines with host; bf16: half "
+           "the "
+           "bytes, rounded; with ddp.reduction fast"),
+    CHOICE(
+        ddp, exchange, "auto", "auto|direct|ring|halving", "ddp.backend=host",
+        "between machines: direct (each its part from all at once), ring, or recursive halving. auto: with "
+        "ddp.reduction fast what the measured link makes fastest for a bucket's size; exact is direct"),
     CHOICE(ddp, average, "samples", "samples|ranks", NULL,
            "samples: the mean over the batch; ranks: the mean of the ranks' means, as PyTorch DDP"),
     REAL(ddp, timeout_s, "60", 0.1, 86400, "s", NULL,

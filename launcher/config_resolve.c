@@ -137,11 +137,16 @@ static ddp_status_t choose_backend(ddp_config_t *config)
         config->ddp.reduction =
             config->ddp.backend == (int)DDP_REDUCER_NCCL ? DDP_REDUCTION_FAST : DDP_REDUCTION_EXACT;
     }
-    DDP_REQUIRE(config->ddp.backend != (int)DDP_REDUCER_NCCL || config->ddp.wire == (int)DDP_WIRE_FLOAT32 ||
-                    config->ddp.reduction == (int)DDP_REDUCTION_FAST,
+    DDP_REQUIRE(config->ddp.wire == (int)DDP_WIRE_FLOAT32 || config->ddp.reduction == (int)DDP_REDUCTION_FAST,
                 DDP_ERR_CONFIG,
                 "ddp.wire bf16 rounds at every hop, but ddp.reduction is exact: --set "
                 "ddp.wire=float32, or ddp.reduction=fast");
+    DDP_REQUIRE(config->ddp.exchange <= (int)DDP_EXCHANGE_DIRECT ||
+                    config->ddp.reduction == (int)DDP_REDUCTION_FAST,
+                DDP_ERR_CONFIG,
+                "ddp.exchange %s adds in an order of its own, but ddp.reduction is exact: --set "
+                "ddp.exchange=direct, or ddp.reduction=fast",
+                ddp_exchange_name((ddp_exchange_kind_t)config->ddp.exchange));
 out:
     return status;
 }

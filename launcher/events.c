@@ -69,6 +69,36 @@ static void add_plan(cJSON *event, const ddp_run_t *run)
     ddp_events_number(event, "shared_bytes", (double)plan.shared_bytes);
 }
 
+/* Between machines: how many buckets take which exchange, and the link that it was chosen by. */
+static void add_exchange(cJSON *event, const ddp_run_t *run)
+{
+    const size_t       n       = run->reducer != NULL ? ddp_reducer_buckets(run->reducer, NULL, 0) : 0;
+    ddp_bucket_info_t *bucket  = calloc(n + 1, sizeof(*bucket));
+    size_t             uses[4] = {0};
+    cJSON             *object  = NULL;
+    ddp_link_t         link;
+
+    for (size_t b = 0; bucket != NULL && b < ddp_reducer_buckets(run->reducer, bucket, n); b++) {
+        uses[bucket[b].exchange]++;
+    }
+    free(bucket);
+    if (event != NULL && n > 0 && uses[DDP_EXCHANGE_AUTO] < n) {
+        object = cJSON_AddObjectToObject(event, "exchange");
+    }
+    for (int kind = DDP_EXCHANGE_DIRECT; kind <= DDP_EXCHANGE_HALVING; kind++) {
+        if (uses[kind] > 0) {
+            ddp_events_number(object, ddp_exchange_name((ddp_exchange_kind_t)kind), (double)uses[kind]);
+        }
+    }
+    if (n > 0 && ddp_reducer_link(run->reducer, &link)) {
+        object = event != NULL ? cJSON_AddObjectToObject(event, "link") : NULL;
+        ddp_events_number(object, "latency_us", link.latency_s * 1e6);
+        ddp_events_number(object, "overhead_us", link.overhead_s * 1e6);
+        ddp_events_number(object, "mb_per_s", link.bytes_per_s / 1e6);
+        ddp_events_number(object, "spread_mb_per_s", link.spread_per_s / 1e6);
+    }
+}
+
 /* What was planned for rank 0 and its machine. */
 static void add_memory(cJSON *event, const ddp_run_memory_t *memory)
 {
@@ -182,6 +212,7 @@ void ddp_event_start(ddp_run_t *run)
         ddp_events_number(event, "frozen", (double)run->frozen);
     }
     add_plan(event, run);
+    add_exchange(event, run);
     add_memory(event, &run->memory);
     ddp_events_add_plan(event, run);
     ddp_events_number(event, "micro_batches", (double)ddp_config_micro_batches(&run->config));
@@ -252,7 +283,7 @@ void ddp_event_step(ddp_run_t *run, const ddp_step_report_t *report)
     if (run->config.train.precision == (int)DDP_PRECISION_FP16) {
         ddp_events_number(event, "loss_scale", report->loss_scale);
     }
-    if (run->config.ddp.wire == (int)DDP_WIRE_BF16 && run->config.ddp.backend == (int)DDP_REDUCER_NCCL) {
+    if (run->config.ddp.wire == (int)DDP_WIRE_BF16) {
         ddp_events_number(event, "wire_overflows", (double)report->wire_overflows);
     }
     ddp_events_write(run, event);

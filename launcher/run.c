@@ -386,17 +386,18 @@ ddp_reducer_params_t ddp_run_reducer_params(const ddp_run_t *run)
     params.checksum_every    = config->ddp.checksum_every;
     params.loss_scale_every  = config->train.precision == (int)DDP_PRECISION_FP16 ? DDP_LOSS_SCALE_EVERY : 0;
     params.backend           = (ddp_reducer_backend_t)config->ddp.backend;
-    params.wire  = params.backend == DDP_REDUCER_NCCL ? (ddp_wire_type_t)config->ddp.wire : DDP_WIRE_FLOAT32;
-    params.shard = config->optimizer.shard;
-    params.max_ctas      = (int)config->ddp.max_ctas;
-    params.share_devices = config->ddp.share_gpu;
-    params.optim         = (ddp_optim_config_t){.kind         = (ddp_optim_kind_t)config->optimizer.kind,
-                                                .beta1        = config->optimizer.beta1,
-                                                .beta2        = config->optimizer.beta2,
-                                                .eps          = config->optimizer.eps,
-                                                .momentum     = config->optimizer.momentum,
-                                                .nesterov     = config->optimizer.nesterov,
-                                                .weight_decay = config->optimizer.weight_decay};
+    params.wire              = (ddp_wire_type_t)config->ddp.wire;
+    params.exchange          = (ddp_exchange_kind_t)config->ddp.exchange;
+    params.shard             = config->optimizer.shard;
+    params.max_ctas          = (int)config->ddp.max_ctas;
+    params.share_devices     = config->ddp.share_gpu;
+    params.optim             = (ddp_optim_config_t){.kind         = (ddp_optim_kind_t)config->optimizer.kind,
+                                                    .beta1        = config->optimizer.beta1,
+                                                    .beta2        = config->optimizer.beta2,
+                                                    .eps          = config->optimizer.eps,
+                                                    .momentum     = config->optimizer.momentum,
+                                                    .nesterov     = config->optimizer.nesterov,
+                                                    .weight_decay = config->optimizer.weight_decay};
     if (params.bucket_cap_bytes == 0) {
         params.bucket_cap_bytes = 1;
     }

@@ -80,11 +80,10 @@ START_TEST(keys_of_nccl_and_of_gpus_have_no_effect_elsewhere)
     ddp_config_t config;
     char         line[256];
 
-    ddp_assert_ok(RESOLVE(&config, "optimizer.shard=true", "ddp.wire=bf16", "ddp.share_gpu=true"));
+    ddp_assert_ok(RESOLVE(&config, "optimizer.shard=true", "ddp.share_gpu=true"));
     ck_assert(ddp_config_no_effect(&config, ddp_config_find("optimizer", "shard"), line, sizeof(line)));
     ck_assert_str_eq(line, "optimizer.shard true has no effect: it belongs to ddp.backend nccl, and this run "
                            "has host");
-    ck_assert(ddp_config_no_effect(&config, ddp_config_find("ddp", "wire"), line, sizeof(line)));
     ck_assert(ddp_config_no_effect(&config, ddp_config_find("ddp", "share_gpu"), line, sizeof(line)));
     ddp_assert_ok(
         RESOLVE(&config, "optimizer.shard=true", "ddp.wire=bf16", "ddp.device=cuda", "ddp.backend=nccl"));
