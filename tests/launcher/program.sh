@@ -482,7 +482,7 @@ rates()
 # step or much behind its end.
 timeline()
 {
-    sed -n 's/.*"spans":\[\[\(.*\)\]\]}/\1/p' "$1" | sed 's/\],\[/\n/g' | tr -d '"' >spans
+    sed -n 's/.*"spans":\[\[\(.*\)\]\].*/\1/p' "$1" | sed 's/\],\[/\n/g' | tr -d '"' >spans
     awk -F, -v buckets="$2" -v ms="$(number "$1" trace step_ms)" '
         { n[$1]++; if ($3 > $4 || $3 < -1000 || $4 > 1000 * ms + 1000) bad = 1 }
         $1 == "forward" { begin[$2] = $3; if ($2 in end && $3 < end[$2]) bad = 1 }
