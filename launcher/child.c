@@ -223,30 +223,35 @@ static void rest(void)
     (void)nanosleep(&time, NULL);
 }
 
-/* Send `number` to each child of this process. @return how many there were */
-static size_t signal_children(int number)
+/* Send `number` to each running process that `parent` started, and whose name begins with `name`; 0 only
+ * looks.
+ * @return how many there are */
+static size_t signal_children(pid_t parent, const char *name, int number)
 {
     DIR           *processes = opendir("/proc");
-    const pid_t    self      = getpid();
     size_t         n         = 0;
     struct dirent *entry;
-    char           name[300];
-    int            parent;
+    char           path[300];
+    int            its = 0;
+    char           state;
 
     while (processes != NULL && (entry = readdir(processes)) != NULL) {
         FILE *file;
         char  text[512] = "";
-        char *end;
+        char *begin     = NULL;
+        char *end       = NULL;
 
-        (void)snprintf(name, sizeof(name), "/proc/%s/stat", entry->d_name);
-        file = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? fopen(name, "re") : NULL;
+        (void)snprintf(path, sizeof(path), "/proc/%s/stat", entry->d_name);
+        file = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? fopen(path, "re") : NULL;
         if (file == NULL) {
             continue;
         }
         (void)fgets(text, sizeof(text), file);
         (void)fclose(file);
-        end = strrchr(text, ')'); /* "pid (name) state parent ..." */
-        if (end != NULL && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == self) {
+        begin = strchr(text, '('); /* "pid (name) state parent ..." */
+        end   = strrchr(text, ')');
+        if (begin != NULL && end != NULL && sscanf(end + 1, " %c %d", &state, &its) == 2 && its == parent &&
+            state != 'Z' && begins(begin + 1, name)) {
             (void)kill((pid_t)strtol(entry->d_name, NULL, 10), number);
             n++;
         }
@@ -255,6 +260,11 @@ static size_t signal_children(int number)
         (void)closedir(processes);
     }
     return n;
+}
+
+size_t ddp_child_count(pid_t parent, const char *name)
+{
+    return signal_children(parent, name, 0);
 }
 
 /* Also what comes up when its parent dies. */
@@ -270,7 +280,7 @@ void ddp_child_clean_up(void)
         if (pid < 0) {
             return; /* no children */
         }
-        (void)signal_children(SIGKILL);
+        (void)signal_children(getpid(), "", SIGKILL);
         rest();
     }
 }

@@ -56,6 +56,9 @@ ddp_status_t ddp_child_run(const ddp_child_t *child, ddp_child_end_t *end_p, int
 ddp_status_t ddp_child_start(const ddp_child_t *child, pid_t *pid_p) DDP_NODISCARD;
 void         ddp_child_clean_up(void);
 
+/** How many processes run here that `parent` started and whose names (15 characters at most) begin so. */
+size_t ddp_child_count(pid_t parent, const char *name);
+
 /** The signal that this process was told to end by, 0: none. */
 int ddp_child_interrupted(void);
 

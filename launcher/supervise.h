@@ -25,6 +25,7 @@ typedef struct ddp_supervise_options {
     double          window_s;
     uint64_t        max_idle; /* restarts in a row that bring no new checkpoint */
     double          backoff_s, backoff_max_s;
+    double          alone_s; /* how long mpirun may outlive its ranks */
     uint64_t        min_ranks;
     const char     *hostfile; /* for mpirun, or NULL */
     const char     *history;  /* or NULL: beside the run's folder */
@@ -204,11 +205,15 @@ const char *ddp_supervise_signal_name(int number);
  * terminal's. Signals are passed on: SIGTERM to mpirun as SIGUSR1, since mpirun kills its ranks at SIGTERM; a
  * second one, a second later or more, ends it at once, as SIGINT and SIGHUP do. When this returns, nothing of
  * it runs on this machine. Blocking.
+ * An mpirun whose ranks on this machine have ended, and which does not end itself, is killed: Open MPI's
+ * hangs now and then where a rank is killed as it connects.
  * @param [in] argv, environment  NULL-terminated
+ * @param [in] program            the name of mpirun's ranks, NULL: not known
+ * @param [in] alone_s            how long mpirun may outlive them
  * @return DDP_ERR_SYSTEM: it could not be started
  */
 ddp_status_t ddp_supervise_run(char *const *argv, char *const *environment, ddp_supervise_kind_t kind,
-                               ddp_supervise_end_t *end) DDP_NODISCARD;
+                               const char *program, double alone_s, ddp_supervise_end_t *end) DDP_NODISCARD;
 
 /* ---- The history: a line of JSON for each run ---- */
 

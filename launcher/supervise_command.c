@@ -24,6 +24,7 @@
 #define MOST_NAMES  10000
 #define SIGNAL_AT   128
 #define MOST_SIGNAL 64
+#define NAME_SIZE   16 /* TASK_COMM_LEN */
 
 typedef struct supervise {
     ddp_supervise_options_t options;
@@ -340,19 +341,34 @@ static void await_folder(const supervise_t *supervise)
 
 /* ---- The runs ---- */
 
+/* As the kernel calls a process that runs it. @return `name`, NULL: not known */
+static const char *ranks_name(const ddp_supervise_line_t *line, char *name)
+{
+    const char *path  = line->program >= 0 ? line->argv[line->program] : NULL;
+    const char *slash = path != NULL ? strrchr(path, '/') : NULL;
+
+    if (path == NULL) {
+        return NULL;
+    }
+    (void)snprintf(name, NAME_SIZE, "%s", slash != NULL ? slash + 1 : path);
+    return name;
+}
+
 static ddp_status_t run_once(supervise_t *supervise, ddp_supervise_end_t *end)
 {
     ddp_status_t status      = DDP_OK;
     char       **argv        = NULL;
     char       **environment = ddp_child_environment(ddp_launch_read().is_managed, false);
     char         count[64];
+    char         name[NAME_SIZE];
 
     DDP_REQUIRE(environment != NULL, DDP_ERR_NO_MEMORY, "no memory for an environment");
     (void)snprintf(count, sizeof(count), "DDPTRAIN_RESTART_COUNT=%" PRIu64,
                    (uint64_t)supervise->restarted + supervise->past.restarts);
     DDP_TRY(ddp_child_environment_add(&environment, count));
     DDP_TRY(ddp_supervise_words(&supervise->line, &supervise->change, &argv));
-    DDP_TRY(ddp_supervise_run(argv, environment, supervise->line.kind, end));
+    DDP_TRY(ddp_supervise_run(argv, environment, supervise->line.kind, ranks_name(&supervise->line, name),
+                              supervise->options.alone_s, end));
 out:
     ddp_supervise_words_free(argv);
     ddp_child_free_environment(environment);

@@ -17,6 +17,7 @@ typedef enum option_id {
     OPT_IDLE,
     OPT_BACKOFF,
     OPT_BACKOFF_MAX,
+    OPT_ALONE,
     OPT_HOSTFILE,
     OPT_MIN_RANKS,
     OPT_RUN,
@@ -33,6 +34,8 @@ static const ddp_arg_t option_table[] = {
     [OPT_BACKOFF]     = {"--backoff", "TIME",
                          "before a restart; doubles while there is no new checkpoint (default 1)"},
     [OPT_BACKOFF_MAX] = {"--backoff-max", "TIME", "the longest of these waits (default 60)"},
+    [OPT_ALONE]       = {"--launcher-timeout", "TIME",
+                         "an mpirun that does not end so long after its ranks is killed (default 60)"},
     [OPT_HOSTFILE]    = {"--hostfile", "FILE",
                          "for mpirun; a host that fails twice within the window is left out"},
     [OPT_MIN_RANKS]   = {"--min-ranks", "N", "no host is left out if fewer ranks would be left (default 1)"},
@@ -108,6 +111,8 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *value)
         return ddp_stop_parse_time(name, value, &options->backoff_s);
     case OPT_BACKOFF_MAX:
         return ddp_stop_parse_time(name, value, &options->backoff_max_s);
+    case OPT_ALONE:
+        return ddp_stop_parse_time(name, value, &options->alone_s);
     case OPT_HOSTFILE:
         return take_path(name, value, &options->hostfile);
     case OPT_MIN_RANKS:
@@ -150,6 +155,7 @@ ddp_status_t ddp_supervise_options_parse(int argc, char *const *argv, ddp_superv
                                          .max_idle      = 3,
                                          .backoff_s     = 1,
                                          .backoff_max_s = 60,
+                                         .alone_s       = 60,
                                          .min_ranks     = 1};
     DDP_TRY(ddp_args_parse(option_table, N_OPTIONS, "ddptrain supervise", own, argv, &sink));
     options->argc = argc - own > 1 ? argc - own - 1 : 0;

@@ -13,6 +13,7 @@
 #include "base/call.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "launcher/child.h"
 #include "launcher/supervise.h"
 
@@ -74,6 +75,10 @@ const char *ddp_supervise_signal_name(int number)
 }
 
 typedef struct runner {
+    const char          *program; /* the name of its ranks; NULL: they are not looked for */
+    int64_t              alone_limit_ns;
+    int64_t              looked_ns; /* when they were looked for last */
+    int64_t              ranks_ns;  /* when there were some last; 0: never */
     pid_t                pid;
     ddp_supervise_kind_t kind;
     int     passed[N_SIGNALS]; /* of `arrived`: of earlier runs there are none, or there were no more */
@@ -146,6 +151,25 @@ static void look_at_signals(runner_t *runner)
         }
     }
     press_on(runner);
+}
+
+/* A launcher that hangs behind its ranks would be waited for for ever. */
+static void look_at_ranks(runner_t *runner)
+{
+    const int64_t now = ddp_clock_ns();
+
+    if (runner->program == NULL || now - runner->looked_ns < SECOND_NS / 2) {
+        return;
+    }
+    runner->looked_ns = now;
+    if (ddp_child_count(runner->pid, runner->program) > 0) {
+        runner->ranks_ns = now;
+    } else if (runner->ranks_ns != 0 && now - runner->ranks_ns > runner->alone_limit_ns) {
+        ddp_log(DDP_LOG_WARN, "supervise: mpirun does not end %.0f s after its ranks: it is killed",
+                (double)(now - runner->ranks_ns) / 1e9);
+        (void)kill(-runner->pid, SIGKILL);
+        runner->program = NULL;
+    }
 }
 
 /* What was read, line by line, to who looks for clues. A progress bar's lines end with its next "\r". */
@@ -289,7 +313,7 @@ static void drain(runner_t *runner)
 }
 
 ddp_status_t ddp_supervise_run(char *const *argv, char *const *environment, ddp_supervise_kind_t kind,
-                               ddp_supervise_end_t *end)
+                               const char *program, double alone_s, ddp_supervise_end_t *end)
 {
     ddp_status_t  status = DDP_OK;
     const int64_t begun  = ddp_clock_ns();
@@ -297,9 +321,14 @@ ddp_status_t ddp_supervise_run(char *const *argv, char *const *environment, ddp_
     int           how    = 0;
 
     *end = (ddp_supervise_end_t){0};
+    if (kind == DDP_SUPERVISE_MPIRUN && program != NULL) {
+        runner.program        = program;
+        runner.alone_limit_ns = (int64_t)(alone_s * 1e9);
+    }
     DDP_TRY(start(&runner, argv, environment));
     while (waitpid(runner.pid, &how, WNOHANG) == 0) {
         look_at_signals(&runner);
+        look_at_ranks(&runner);
         (void)pump(&runner, POLL_MS);
     }
     end->seconds = (double)(ddp_clock_ns() - begun) / 1e9;

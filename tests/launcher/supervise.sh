@@ -294,6 +294,25 @@ folder()
     has 'the run goes to runs/supervised-2'
 }
 
+# An mpirun that hangs behind its ranks, as Open MPI's does now and then, is not waited for for ever.
+hanging()
+{
+    mkdir tools
+    ln -s "$(command -v sleep)" ddptrain
+    cat >tools/mpirun <<END
+#!/bin/sh
+echo start >>starts
+[ "\$(grep -c '' starts)" -eq 1 ] || exit 0
+$PWD/ddptrain 1 &
+sleep 1000
+END
+    chmod +x tools/mpirun
+    PATH="$PWD/tools:$PATH" run 0 "$program" supervise $fast --launcher-timeout 1 -- mpirun "$program" --out x
+    has 'mpirun does not end'
+    has 'ended with 137 after'
+    [ "$(grep -c '' starts)" -eq 2 ] || fail 'not two starts'
+}
+
 # On a terminal the command has one too: ranks under mpirun draw a bar.
 terminal()
 {
