@@ -78,9 +78,9 @@ END
 # Stopped, failed, and without an end.
 ends()
 {
-    run 75 "$program" $small --set train.epochs=400 --time-limit 1 --out stopped
+    run 75 "$program" $small --set train.epochs=400000 --time-limit 1 --out stopped
     run 0 "$program" report stopped
-    holds out '^stopped: Stopped early, after step [0-9]* of 2000, with its state saved'
+    holds out '^stopped: Stopped early, after step [0-9]* of 2000000, with its state saved'
     holds stopped/report.html 'ddptrain stopped/config.yaml --out stopped --resume auto'
     DDP_FAULT=train_step:1 ranks 2 1 $small --out failed
     run 0 "$program" report failed
