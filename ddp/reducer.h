@@ -142,6 +142,8 @@ typedef struct ddp_reducer_plan {
     size_t shared_bytes; /* on its machine: the next three, and flags */
     size_t parameter_bytes, moment_bytes;
     size_t gradient_bytes; /* arenas of all ranks of the machine */
+    size_t device_bytes;   /* of this rank on its GPU, if it has one: parameters, gradients and what else the
+                              backend keeps there */
     size_t wire_bytes; /* of this rank: buffers for what other machines send; nccl: other ranks, on the GPU */
 } ddp_reducer_plan_t;
 /**

@@ -8,18 +8,6 @@
 #include "base/error.h"
 #include "ddp/reducer_nccl_internal.h"
 
-/* The open subtrees of a rank when `present` micro-batches have samples. */
-static size_t subtrees(const ddp_reducer_t *r, size_t present, int rank, ddp_stack_t *stack)
-{
-    size_t first;
-    size_t count;
-    size_t arenas;
-
-    ddp_partition(r->params.micro_batches, (size_t)r->size, (size_t)rank, &first, &count);
-    ddp_stack_plan(present, first, count, stack, &arenas);
-    return stack->depth;
-}
-
 static ddp_status_t make_host_tables(ddp_reducer_t *r, size_t most)
 {
     ddp_status_t      status = DDP_OK;
@@ -45,29 +33,17 @@ ddp_status_t ddp_nccl_exact_create(ddp_reducer_t *r)
     ddp_status_t      status = DDP_OK;
     ddp_nccl_path_t  *path   = r->nccl;
     ddp_nccl_exact_t *sum    = &path->sum;
-    size_t            most   = 0;
-    size_t            blocks = 0;
     void             *memory = NULL;
-    ddp_stack_t       stack;
 
-    for (int q = 0; q < r->size; q++) {
-        most += subtrees(r, r->params.micro_batches, q, &stack);
-    }
-    sum->max_received = ddp_received_of(&r->params, r->size, r->rank);
-    for (size_t b = 0; b < r->n_buckets; b++) {
-        const size_t mine = path->ranges[b].slice + path->ranges[b].rest_blocks;
-
-        blocks = mine > blocks ? mine : blocks;
-    }
-    DDP_TRY(make_host_tables(r, most));
-    DDP_TRY(ddp_nccl_device_memory(r, "the reduction plan", 2 * most * sizeof(*sum->op), &memory));
+    DDP_TRY(make_host_tables(r, path->sizes.n_sources));
+    DDP_TRY(ddp_nccl_device_memory(r, "the reduction plan", path->sizes.op, &memory));
     sum->op = memory;
-    DDP_TRY(ddp_nccl_device_memory(r, "the reduction plan", most * sizeof(*sum->sources), &memory));
+    DDP_TRY(ddp_nccl_device_memory(r, "the reduction plan", path->sizes.sources, &memory));
     sum->sources = memory;
-    if (sum->max_received > 0) {
+    if (path->sizes.received > 0) {
         DDP_TRY(ddp_nccl_acquire(path->nccl, r->compute,
                                  "partial sums of other ranks (ddp.reduction fast needs none)",
-                                 sum->max_received * blocks * DDP_BLOCK * sizeof(float), &memory));
+                                 path->sizes.received, &memory));
         sum->received = memory;
     }
 out:
@@ -89,7 +65,7 @@ static void list_sources(ddp_reducer_t *r)
 
     sum->n_sources = sum->n_received = sum->n_own = 0;
     for (int q = 0; q < r->size; q++) {
-        const size_t n = subtrees(r, r->present, q, &stack);
+        const size_t n = ddp_nccl_subtrees(r, r->present, q, &stack);
 
         sum->of_rank[q] = (uint32_t)n;
         for (size_t i = 0; i < n; i++) {

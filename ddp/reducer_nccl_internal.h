@@ -15,8 +15,8 @@
 #define DDP_REDUCER_NCCL_INTERNAL_H_
 
 #include "ddp/nccl_internal.h"
+#include "ddp/reducer_nccl_plan_internal.h"
 #include "ddp/reducer_path_internal.h"
-#include "kernels/cuda/optim.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,13 +31,6 @@ typedef struct ddp_nccl_range {
     size_t rest_blocks;
     size_t shard; /* where the moments of the own slice begin in a sharded arena; those of the rest follow */
 } ddp_nccl_range_t;
-
-/** What the host is told of a step, in page-locked memory. */
-typedef struct ddp_nccl_end {
-    ddp_cuda_sums_t sums;      /* with the norm */
-    uint64_t        overflows; /* of the step, of all ranks */
-    uint32_t        broken;    /* tensor whose update met what is not finite */
-} ddp_nccl_end_t;
 
 /** Points in time of a step on the device; two sets, as one step is read while the next one is recorded. */
 typedef struct ddp_nccl_times {
@@ -77,7 +70,8 @@ typedef struct ddp_nccl_path {
     bool          shard, exact;
 
     ddp_nccl_range_t *ranges; /* owned, [n_buckets] */
-    size_t            shard_blocks;
+    ddp_nccl_cut_t    cut;
+    ddp_nccl_sizes_t  sizes;
     ddp_nccl_exact_t  sum;
 
     /* of the device, owned through `device` */
@@ -107,15 +101,6 @@ typedef struct ddp_nccl_path {
     uint64_t         timed;      /* last step whose times are in the reducer */
     uint64_t         first_step; /* last step of the checkpoint */
 } ddp_nccl_path_t;
-
-/** Where things lie in a report, bytes. One copy tells the host all. */
-typedef struct ddp_nccl_report {
-    size_t leaves; /* [V] ddp_loss_stats_t, then lr (float) */
-    size_t lr;
-    size_t words; /* uint32_t [1 + n_tensors]: request, used flags */
-    size_t bytes;
-} ddp_nccl_report_t;
-ddp_nccl_report_t ddp_nccl_report(const ddp_reducer_t *r);
 
 /* reducer_nccl_memory.c */
 ddp_status_t ddp_nccl_device_memory(ddp_reducer_t *r, const char *label, size_t bytes,

@@ -34,16 +34,6 @@ out:
     return status;
 }
 
-ddp_nccl_report_t ddp_nccl_report(const ddp_reducer_t *r)
-{
-    const size_t      leaves = sizeof(ddp_cuda_sums_t);
-    const size_t      lr     = leaves + r->params.micro_batches * sizeof(ddp_loss_stats_t);
-    ddp_nccl_report_t report = {.leaves = leaves, .lr = lr, .words = lr + sizeof(float)};
-
-    report.bytes = report.words + (1 + r->params.n_tensors) * sizeof(uint32_t);
-    return report;
-}
-
 static ddp_status_t make_ranges(ddp_reducer_t *r)
 {
     ddp_status_t     status = DDP_OK;
@@ -61,9 +51,10 @@ static ddp_status_t make_ranges(ddp_reducer_t *r)
         range->own         = range->first + (size_t)r->rank * range->slice;
         range->rest        = range->first + size * range->slice;
         range->rest_blocks = range->blocks - size * range->slice;
-        range->shard       = path->shard_blocks;
-        path->shard_blocks += range->slice + range->rest_blocks;
+        range->shard       = path->cut.shard;
+        ddp_nccl_cut_add(&path->cut, size, range->blocks);
     }
+    path->sizes = ddp_nccl_sizes(r, &path->cut);
 out:
     return status;
 }
@@ -106,10 +97,10 @@ static ddp_status_t make_tensors(ddp_reducer_t *r)
             of_block[first + b] = (uint32_t)i;
         }
     }
-    DDP_TRY(ddp_nccl_device_memory(r, "tables of tensors", n * sizeof(*tensor), &d_tensor));
-    DDP_TRY(ddp_nccl_device_memory(r, "tables of tensors", blocks * sizeof(*of_block), &d_block));
-    DDP_TRY(upload(r, d_tensor, tensor, n * sizeof(*tensor)));
-    DDP_TRY(upload(r, d_block, of_block, blocks * sizeof(*of_block)));
+    DDP_TRY(ddp_nccl_device_memory(r, "tables of tensors", r->nccl->sizes.tensors, &d_tensor));
+    DDP_TRY(ddp_nccl_device_memory(r, "tables of tensors", r->nccl->sizes.of_block, &d_block));
+    DDP_TRY(upload(r, d_tensor, tensor, r->nccl->sizes.tensors));
+    DDP_TRY(upload(r, d_block, of_block, r->nccl->sizes.of_block));
     r->nccl->tensors = (ddp_cuda_tensors_t){d_tensor, n, d_block};
 out:
     free(tensor);
@@ -122,45 +113,33 @@ static ddp_status_t make_arenas(ddp_reducer_t *r)
     ddp_status_t     status = DDP_OK;
     ddp_nccl_path_t *path   = r->nccl;
     const size_t     bytes  = r->total * sizeof(float);
-    const size_t     moment = path->shard ? path->shard_blocks * DDP_BLOCK * sizeof(float) : bytes;
     const size_t     arenas = ddp_arenas_of(&r->params, r->size, r->rank);
     void            *memory = NULL;
 
     DDP_REQUIRE(bytes / sizeof(float) == r->total && arenas <= SIZE_MAX / 2 / bytes, DDP_ERR_NO_MEMORY,
                 "gradients of %zu elements do not fit in memory", r->total);
-    DDP_TRY(ddp_nccl_acquire(path->nccl, r->compute, "parameters", bytes, &memory));
+    DDP_TRY(ddp_nccl_acquire(path->nccl, r->compute, "parameters", path->sizes.values, &memory));
     r->values = memory;
     for (size_t s = 0; s < ddp_optim_slots(&r->params.optim); s++) {
-        DDP_TRY(ddp_nccl_device_memory(r, "moments", moment, &memory));
+        DDP_TRY(ddp_nccl_device_memory(r, "moments", path->sizes.moment, &memory));
         r->slots[s] = memory;
     }
-    DDP_TRY(ddp_nccl_acquire(path->nccl, r->compute, "gradients", arenas * bytes, &memory));
+    DDP_TRY(ddp_nccl_acquire(path->nccl, r->compute, "gradients", path->sizes.gradients, &memory));
     r->grads_base = memory;
 out:
     return status;
-}
-
-static size_t largest_bucket(const ddp_reducer_t *r)
-{
-    size_t most = 0;
-
-    for (size_t b = 0; b < r->n_buckets; b++) {
-        most = r->nccl->ranges[b].blocks > most ? r->nccl->ranges[b].blocks : most;
-    }
-    return most;
 }
 
 static ddp_status_t make_tables(ddp_reducer_t *r)
 {
     ddp_status_t     status = DDP_OK;
     ddp_nccl_path_t *path   = r->nccl;
-    const size_t     n      = r->params.n_tensors;
-    const size_t     report = ddp_nccl_report(r).bytes;
+    const size_t     report = path->sizes.report;
 
-#define DEVICE(field, bytes)                                                                                 \
+#define DEVICE(field)                                                                                        \
     do {                                                                                                     \
         void *memory_ = NULL;                                                                                \
-        DDP_TRY(ddp_nccl_device_memory(r, "tables of the optimizer", (bytes), &memory_));                    \
+        DDP_TRY(ddp_nccl_device_memory(r, "tables of the optimizer", path->sizes.field, &memory_));          \
         path->field = memory_;                                                                               \
     } while (0)
 #define HOST(field, bytes)                                                                                   \
@@ -169,15 +148,15 @@ static ddp_status_t make_tables(ddp_reducer_t *r)
         DDP_TRY(ddp_nccl_host_memory(r, "results of a step", (bytes), &memory_));                            \
         path->field = memory_;                                                                               \
     } while (0)
-    DEVICE(steps, n * sizeof(*path->steps));
-    DEVICE(coef, n * sizeof(*path->coef));
-    DEVICE(rank_scale, (size_t)r->size * sizeof(*path->rank_scale));
-    DEVICE(sumsq, r->total / DDP_BLOCK * sizeof(*path->sumsq));
-    DEVICE(tensor_sum, n * sizeof(*path->tensor_sum));
-    DEVICE(report, report);
-    DEVICE(end, sizeof(*path->end));
-    if (r->params.wire == DDP_WIRE_BF16) {
-        DEVICE(wire, largest_bucket(r) * DDP_BLOCK * sizeof(*path->wire));
+    DEVICE(steps);
+    DEVICE(coef);
+    DEVICE(rank_scale);
+    DEVICE(sumsq);
+    DEVICE(tensor_sum);
+    DEVICE(report);
+    DEVICE(end);
+    if (path->sizes.wire > 0) {
+        DEVICE(wire);
     }
     HOST(h_report, report);
     HOST(h_small, report);

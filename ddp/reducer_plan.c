@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "ddp/reducer_internal.h"
+#include "ddp/reducer_nccl_plan_internal.h"
 
 #define PAGE_BYTES ((size_t)4096)
 
@@ -148,23 +149,22 @@ out:
     return status;
 }
 
-/* With NCCL, on the device: what a bucket's owner receives, or the bucket in bfloat16. */
-static size_t nccl_wire_bytes(const ddp_reducer_t *r, const ddp_bucket_range_t *ranges)
+/* On the rank's GPU. With NCCL there is a buffer for what a bucket's owner receives, or for a bucket in
+ * bfloat16. */
+static void plan_device(const ddp_reducer_t *r, const ddp_bucket_range_t *ranges, ddp_reducer_plan_t *plan)
 {
-    size_t most = 0; /* blocks */
-    size_t mine = 0;
+    ddp_nccl_cut_t   cut = {0};
+    ddp_nccl_sizes_t sizes;
 
-    for (size_t b = 0; b < r->n_buckets; b++) {
-        const size_t blocks = ranges[b].count / DDP_BLOCK;
-        const size_t own    = blocks / (size_t)r->size + blocks % (size_t)r->size;
-
-        most = blocks > most ? blocks : most;
-        mine = own > mine ? own : mine;
+    plan->device_bytes = (1 + plan->arenas) * plan->parameter_bytes;
+    if (r->params.backend == DDP_REDUCER_NCCL) {
+        for (size_t b = 0; b < r->n_buckets; b++) {
+            ddp_nccl_cut_add(&cut, (size_t)r->size, ranges[b].count / DDP_BLOCK);
+        }
+        sizes              = ddp_nccl_sizes(r, &cut);
+        plan->wire_bytes   = sizes.wire + sizes.received;
+        plan->device_bytes = ddp_nccl_device_bytes(&sizes, ddp_optim_slots(&r->params.optim));
     }
-    if (r->params.reduction == DDP_REDUCTION_EXACT) {
-        return ddp_received_of(&r->params, r->size, r->rank) * mine * DDP_BLOCK * sizeof(float);
-    }
-    return r->params.wire == DDP_WIRE_BF16 ? most * DDP_BLOCK * sizeof(uint16_t) : 0;
 }
 
 ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int rank_of_plan,
@@ -195,9 +195,7 @@ ddp_status_t ddp_reducer_plan(const ddp_reducer_params_t *params, int size, int 
     r.two_phase    = ddp_reducer_is_two_phase(params);
     DDP_TRY(measure(&r, &plan.shared_bytes));
     DDP_TRY(split_memory(&r, ranges, &plan));
-    if (params->backend == DDP_REDUCER_NCCL) {
-        plan.wire_bytes = nccl_wire_bytes(&r, ranges);
-    }
+    plan_device(&r, ranges, &plan);
     for (size_t b = 0; b < plan.n_buckets && b < capacity; b++) {
         buckets[b] = (ddp_bucket_info_t){ranges[b].offset, ranges[b].count, ranges[b].n, DDP_EXCHANGE_AUTO};
     }

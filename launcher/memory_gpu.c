@@ -12,14 +12,6 @@ static bool is_nccl(const ddp_run_t *run)
     return run->config.ddp.backend == (int)DDP_REDUCER_NCCL;
 }
 
-/* Moments of this rank. */
-static size_t moment_bytes(const ddp_run_t *run, const ddp_reducer_plan_t *plan)
-{
-    const size_t ranks = (size_t)ddp_comm_size(run->comm);
-
-    return run->config.optimizer.shard ? (plan->moment_bytes + ranks - 1) / ranks : plan->moment_bytes;
-}
-
 void ddp_memory_plan_gpu(const ddp_run_t *run, const ddp_reducer_plan_t *plan, ddp_run_memory_t *memory)
 {
     const size_t tape = memory->tape.activations + memory->tape.scratch + memory->kernels;
@@ -30,10 +22,9 @@ void ddp_memory_plan_gpu(const ddp_run_t *run, const ddp_reducer_plan_t *plan, d
     memory->own -= tape;
     memory->rounded  = ddp_rounded_bytes(DDP_DEVICE_CUDA, (ddp_precision_t)run->config.train.precision,
                                          plan->parameter_bytes / sizeof(float));
-    memory->gpu      = tape + memory->rounded + plan->parameter_bytes + plan->arenas * plan->parameter_bytes;
+    memory->gpu      = tape + memory->rounded + plan->device_bytes;
     memory->gpu_free = ddp_gpus_free_bytes(run);
     if (is_nccl(run)) { /* nothing of the reducer lies in the machine's memory */
-        memory->gpu += moment_bytes(run, plan) + plan->wire_bytes;
         memory->shared -= plan->parameter_bytes + plan->moment_bytes + plan->gradient_bytes;
         memory->own -= memory->wire;
     }
@@ -86,7 +77,7 @@ void ddp_memory_print_gpu(const ddp_run_t *run)
     const double tape = (double)(memory->tape.activations + memory->tape.scratch + memory->kernels);
 
     printf("\n# memory of rank 0's GPU, MiB, without CUDA's own\n");
-    printf("%-44s %10.1f\n", "parameters, gradients, moments",
+    printf("%-44s %10.1f\n", "parameters, gradients, moments, tables",
            ((double)memory->gpu - (double)memory->rounded - tape) / MIB);
     if (memory->rounded > 0) {
         printf("%-44s %10.1f\n", "parameters, rounded to 16 bits", (double)memory->rounded / MIB);

@@ -276,6 +276,7 @@ static void stop_executor(void)
         _exit(98);
     }
     cusim_check_memory();
+    cusim_report_memory();
 }
 
 static void read_environment(void)

@@ -24,6 +24,8 @@ typedef struct range {
 /* All under the lock. */
 static std::map<const char *, range_t> *ranges;
 static size_t                           used_bytes[CUSIM_MAX_DEVICES];
+static size_t                           asked_bytes[CUSIM_MAX_DEVICES]; /* without what is rounded up */
+static size_t                           most_bytes[CUSIM_MAX_DEVICES];  /* of them, at a time */
 static unsigned long long               n_allocations;
 static bool                             has_peer[CUSIM_MAX_DEVICES][CUSIM_MAX_DEVICES]; /* [from][to] */
 
@@ -142,6 +144,27 @@ void cusim_check_memory(void)
     }
 }
 
+void cusim_report_memory(void)
+{
+    const char *name = getenv("CUSIM_MEMORY_REPORT");
+    char        path[4096];
+    FILE       *file;
+
+    if (name == NULL) {
+        return;
+    }
+    snprintf(path, sizeof(path), "%s.%ld", name, (long)getpid());
+    file = fopen(path, "w");
+    for (int i = 0; file != NULL && i < CUSIM_MAX_DEVICES; i++) {
+        if (most_bytes[i] > 0) {
+            fprintf(file, "%d %zu\n", i, most_bytes[i]);
+        }
+    }
+    if (file == NULL || fclose(file) != 0) {
+        fprintf(stderr, "cusim: %s cannot be written\n", path);
+    }
+}
+
 /* What a copy of this kind may come from and go to; NULL if all is well. */
 static const char *check_copy(const void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
@@ -197,6 +220,9 @@ cudaError_t cudaMalloc(void **address_p, size_t bytes)
             return cusim_note(cudaErrorMemoryAllocation);
         }
         used_bytes[device] += rounded;
+        asked_bytes[device] += bytes;
+        most_bytes[device] =
+            asked_bytes[device] > most_bytes[device] ? asked_bytes[device] : most_bytes[device];
     }
     pages = static_cast<char *>(
         mmap(NULL, inner + 2 * PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -237,6 +263,7 @@ cudaError_t cudaFree(void *address)
     range = it->second;
     check_slack(it->first, range);
     all().erase(it);
+    asked_bytes[range.device] -= range.bytes;
     used_bytes[range.device] -= (range.bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     CUSIM_UNPOISON(range.pages, range.page_bytes);
     munmap(range.pages, range.page_bytes);

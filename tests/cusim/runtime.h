@@ -10,7 +10,9 @@
  *   CUSIM_DEVICES  devices of the machine, 1;  CUSIM_MEMORY_MB  memory of each, 8192
  *   CUDA_VISIBLE_DEVICES  which of them the process sees, and in which order: as CUDA has it
  *   CUSIM_MEMORY_FAULT=N  the process's Nth allocation of device or page-locked memory fails, from 1
- *   CUSIM_PKEY=0   no memory protection keys: the host may read device memory
+ *   CUSIM_MEMORY_REPORT=FILE  at its end a process adds a line for each device, "<device> <most bytes that
+ * were asked for at a time>", to FILE.<pid> CUSIM_PKEY=0   no memory protection keys: the host may read
+ * device memory
  */
 #ifndef DDP_RUNTIME_H_
 #define DDP_RUNTIME_H_
@@ -114,6 +116,8 @@ int cusim_memory_kind(const void *address);
 bool cusim_is_reachable(const void *address, size_t bytes, int device);
 /** Ends the process if something was written right before or behind an allocation. With the lock held. */
 void cusim_check_memory(void);
+/** See CUSIM_MEMORY_REPORT. With the lock held. */
+void cusim_report_memory(void);
 /** The key that keeps the host out of device memory, < 0 for none. */
 int cusim_protection_key(void);
 

@@ -373,6 +373,36 @@ memory()
     planted 4 ': GPU 0000:02:00.0: ' --set ddp.backend=host
 }
 
+# planned NAME ARGUMENT...: two ranks hold on their GPUs what was planned, to the byte
+planned()
+{
+    name=$1
+    shift
+    CUSIM_MEMORY_REPORT=$name.bytes ranks 2 0 "$@" --out "$name"
+    wanted=$(sed -n 's/.*"event":"start".*"gpu":\([0-9]*\).*/\1/p' "$name/metrics.jsonl")
+    counted=$(cat "$name".bytes.* | sed -n 's/^0 //p')
+    [ -n "$wanted" ] && [ "$wanted" = "$counted" ] || fail "$name: $wanted bytes are planned on a GPU, $counted were taken"
+}
+
+# What is said of a GPU's memory before a run starts is what it takes.
+planned_memory()
+{
+    make_text
+    short_mlp="$mlp --set train.steps=2"
+    for reduction in fast exact; do
+        for shard in false true; do
+            planned mlp.$reduction.$shard $short_mlp --set ddp.reduction=$reduction --set optimizer.shard=$shard
+        done
+    done
+    planned mlp.wire $short_mlp --set ddp.wire=bf16 --set optimizer.shard=true
+    planned mlp.bf16 $short_mlp --set train.precision=bf16
+    planned mlp.sgd $short_mlp --set optimizer.kind=sgd --set optimizer.momentum=0
+    planned mlp.host $short_mlp --set ddp.backend=host
+    planned cnn $cnn --set train.steps=1 --set optimizer.shard=true
+    planned gpt.wire $gpt --set train.steps=1 --set ddp.wire=bf16
+    planned gpt.exact $gpt --set train.steps=1 --set ddp.reduction=exact --set optimizer.shard=true --set train.precision=bf16
+}
+
 # DataParallel: replicas on GPUs, the bits of ranks.
 dp()
 {
