@@ -5,19 +5,32 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "io/metrics.h"
+#include "kernels/cuda.h"
 #include "launcher/child.h"
 #include "launcher/compare.h"
 #include "launcher/cores.h"
 #include "launcher/launch.h"
 #include "launcher/start.h"
 
-/* As many devices as there are cores, by powers of two; two at least. */
-static void choose_counts(ddp_compare_t *compare)
+/* GPUs that the runs will find; 0: they compute on cores. */
+static size_t count_gpus(const ddp_config_t *config)
+{
+    ddp_cuda_info_t info = {.devices = 0};
+
+    if (config->ddp.device != (int)DDP_DEVICE_CPU) {
+        ddp_cuda_probe(&info);
+    }
+    return (size_t)info.devices;
+}
+
+/* As many devices as there are cores or GPUs, by powers of two; two at least. */
+static void choose_counts(ddp_compare_t *compare, size_t gpus)
 {
     ddp_compare_options_t *options = &compare->options;
+    const size_t           there   = gpus > 0 ? gpus : compare->cores;
 
     for (size_t k = 2; options->n_counts < DDP_COMPARE_MAX_COUNTS && k <= DDP_COMPARE_MAX_DEVICES &&
-                       k <= compare->config.train.batch && (k == 2 || k <= compare->cores);
+                       k <= compare->config.train.batch && (k == 2 || k <= there);
          k *= 2) {
         options->counts[options->n_counts++] = k;
     }
@@ -29,14 +42,18 @@ static ddp_status_t choose_micro_batch(ddp_compare_t *compare)
     ddp_status_t   status = DDP_OK;
     ddp_config_t  *config = &compare->config;
     const uint64_t batch  = config->train.batch;
+    const size_t   gpus   = count_gpus(config);
     size_t         most;
 
     if (compare->options.n_counts == 0) {
-        choose_counts(compare);
+        choose_counts(compare, gpus);
     }
     DDP_REQUIRE(compare->options.n_counts > 0, DDP_ERR_CONFIG,
                 "train.batch 1 cannot be shared by devices: nothing to compare");
     most = compare->options.counts[compare->options.n_counts - 1];
+    DDP_REQUIRE(gpus == 0 || most <= gpus || config->ddp.share_gpu, DDP_ERR_CONFIG,
+                "%zu devices, but %zu GPU%s: fewer of them (--devices), or --set ddp.device=cpu", most, gpus,
+                gpus == 1 ? " is here" : "s are here");
     if (config->train.micro_batch == 0) {
         DDP_REQUIRE(most <= batch, DDP_ERR_CONFIG,
                     "%zu devices, but train.batch is %llu: each needs a sample or more", most,

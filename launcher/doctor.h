@@ -9,6 +9,7 @@
 
 #include "ddp/link.h"
 #include "ddp/mpi_probe.h"
+#include "launcher/build.h"
 #include "launcher/cores.h"
 #include "launcher/findings.h"
 #include "launcher/launch.h"
@@ -47,8 +48,7 @@ typedef struct ddp_facts {
     char     host[DDP_FACTS_TEXT];
     uint64_t boot; /* equal on two hosts: both are on one machine, as containers are */
 
-    char     version[DDP_FACTS_TEXT], build[DDP_FACTS_TEXT], hdf5[DDP_FACTS_TEXT], kernel[DDP_FACTS_TEXT];
-    uint64_t program_hash, program_bytes;
+    char program[DDP_BUILD_TEXT], build[DDP_FACTS_TEXT], hdf5[DDP_FACTS_TEXT], kernel[DDP_FACTS_TEXT];
     ddp_mpi_info_t mpi;
 
     int32_t  isa, has_bf16;

@@ -1,12 +1,9 @@
 /* What a rank sees of its program, its cores, its memory and its limits. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -16,9 +13,8 @@
 #include "base/memory.h"
 #include "ddp/nccl.h"
 #include "io/checkpoint.h"
+#include "launcher/build.h"
 #include "launcher/doctor.h"
-
-#define BLOCK_BYTES ((size_t)1 << 18)
 
 /* The first line of a file, without its end; "" */
 static void read_line(const char *path, char *text, size_t size)
@@ -35,35 +31,12 @@ static void read_line(const char *path, char *text, size_t size)
     text[strcspn(text, "\n")] = '\0';
 }
 
-static void hash_program(ddp_facts_t *facts)
-{
-    XXH3_state_t *state = XXH3_createState();
-    void         *block = malloc(BLOCK_BYTES);
-    const int     file  = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-    ssize_t       n;
-
-    if (state != NULL && block != NULL && file >= 0 && XXH3_64bits_reset(state) == XXH_OK) {
-        while ((n = read(file, block, BLOCK_BYTES)) > 0 || (n < 0 && errno == EINTR)) {
-            if (n > 0) {
-                (void)XXH3_64bits_update(state, block, (size_t)n);
-                facts->program_bytes += (uint64_t)n;
-            }
-        }
-        facts->program_hash = XXH3_64bits_digest(state);
-    }
-    if (file >= 0) {
-        (void)close(file);
-    }
-    free(block);
-    (void)XXH3_freeState(state);
-}
-
 static void read_program(ddp_facts_t *facts)
 {
     char           line[DDP_FACTS_TEXT];
     struct utsname system;
 
-    (void)snprintf(facts->version, sizeof(facts->version), "%s", DDP_VERSION);
+    ddp_build_text(facts->program);
     (void)snprintf(facts->build, sizeof(facts->build), "%s%s%s", DDP_BUILD_TYPE,
                    DDP_SANITIZERS[0] != '\0' ? ", sanitizers " : "", DDP_SANITIZERS);
     (void)ddp_checkpoint_library(facts->hdf5);
@@ -72,7 +45,6 @@ static void read_program(ddp_facts_t *facts)
     }
     read_line("/proc/sys/kernel/random/boot_id", line, sizeof(line));
     facts->boot = XXH3_64bits(line, strlen(line));
-    hash_program(facts);
     ddp_mpi_probe(&facts->mpi);
     (void)snprintf(facts->mpi_interfaces, sizeof(facts->mpi_interfaces), "%s", facts->mpi.interfaces);
 }

@@ -1,5 +1,4 @@
 /* Judgement of the program, the ranks, the folder and the job. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,31 +33,11 @@ static void judge_same_text(const ddp_facts_t *facts, int n, size_t offset, cons
         (void)ddp_findings_add(findings, DDP_FINDING_OK, "program", name, NULL, "%s%s", what, mine);
         return;
     }
-    (void)ddp_findings_add(findings, worst, "program", name, "install the same version on all machines",
-                           "%s%s, but %s has %s", what, mine, ddp_facts_name(&facts[other], rank),
-                           (const char *)&facts[other] + offset);
-}
-
-static void judge_binary(const ddp_facts_t *facts, int n, ddp_findings_t *findings)
-{
-    char name[NAME_SIZE];
-    char first[NAME_SIZE];
-
-    for (int r = 1; r < n; r++) {
-        if (facts[r].program_hash != facts[0].program_hash ||
-            facts[r].program_bytes != facts[0].program_bytes) {
-            (void)ddp_findings_add(findings, DDP_FINDING_FAIL, "program", "binary",
-                                   "copy one file to all machines, or keep it where all see it",
-                                   "%s runs another program (%" PRIu64 " bytes, xxh3 %016" PRIx64
-                                   ") than %s (%" PRIu64 " bytes, xxh3 %016" PRIx64 ")",
-                                   ddp_facts_name(&facts[r], name), facts[r].program_bytes,
-                                   facts[r].program_hash, ddp_facts_name(&facts[0], first),
-                                   facts[0].program_bytes, facts[0].program_hash);
-            return;
-        }
-    }
-    (void)ddp_findings_add(findings, DDP_FINDING_OK, "program", "binary", NULL, "%s, xxh3 %016" PRIx64,
-                           n > 1 ? "the same on all ranks" : "one rank", facts[0].program_hash);
+    (void)ddp_findings_add(
+        findings, worst, "program", name,
+        worst > DDP_FINDING_OK ? "have the same on all machines, or one copy where all see it" : NULL,
+        "%s%s, but %s has %s", what, mine, ddp_facts_name(&facts[other], rank),
+        (const char *)&facts[other] + offset);
 }
 
 static void judge_build(const ddp_facts_t *facts, ddp_findings_t *findings)
@@ -93,9 +72,8 @@ static void judge_mpi(const ddp_facts_t *facts, int n, ddp_findings_t *findings)
 
 void ddp_judge_program(const ddp_facts_t *facts, int n, ddp_findings_t *findings)
 {
-    judge_same_text(facts, n, offsetof(ddp_facts_t, version), "version", "ddptrain ", DDP_FINDING_FAIL,
+    judge_same_text(facts, n, offsetof(ddp_facts_t, program), "binary", "ddptrain ", DDP_FINDING_FAIL,
                     findings);
-    judge_binary(facts, n, findings);
     judge_build(facts, findings);
     judge_mpi(facts, n, findings);
     judge_same_text(facts, n, offsetof(ddp_facts_t, hdf5), "hdf5", "", DDP_FINDING_WARN, findings);

@@ -37,8 +37,9 @@ static ddp_status_t decide(ddp_run_t *run, const sight_t *all)
     const int    blind  = find(all, size, false);
 
     if (run->config.ddp.device == (int)DDP_DEVICE_CUDA) {
-        DDP_REQUIRE(blind < 0, DDP_ERR_CONFIG, "ddp.device cuda: %s on rank %d (%s)", all[blind].reason,
-                    blind, ddp_comm_host(run->comm, blind));
+        DDP_REQUIRE(blind < 0, DDP_ERR_CONFIG,
+                    "ddp.device cuda: %s on rank %d (%s): --set ddp.device=cpu, or mend that",
+                    all[blind].reason, blind, ddp_comm_host(run->comm, blind));
     }
     if (run->config.ddp.device == DDP_CONFIG_DEVICE_AUTO) {
         DDP_REQUIRE(with < 0 || blind < 0, DDP_ERR_CONFIG,

@@ -260,8 +260,13 @@ static void find_changes(ddp_run_t *run, char *text, size_t size)
         used = add_change(text, size, used, &change[3]);
     }
     if (used == 0) {
-        snprintf(text, size, "; use a smaller model, or %s",
-                 run->devices.n > 0 ? "fewer devices" : "more machines with fewer ranks on each");
+        const bool  has_ranks = run->devices.n == 0 && ddp_comm_local_size(run->comm) > 1;
+        const char *other     = run->devices.n > 1                        ? "fewer devices"
+                                : !ddp_memory_fits_gpu(run, &run->memory) ? "GPUs with more memory"
+                                : has_ranks ? "more machines with fewer ranks on each"
+                                            : "a machine with more memory";
+
+        snprintf(text, size, "; use a smaller model, or %s", other);
     }
 }
 

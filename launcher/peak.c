@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "kernels/ops.h"
+#include "launcher/bench.h"
 #include "launcher/run.h"
 
 #define START_SIDE   ((size_t)512)
@@ -78,21 +79,22 @@ static bool has_room(const ddp_run_t *run, size_t side)
     return run->memory.gpu + 3 * side * side * sizeof(float) <= run->memory.gpu_free;
 }
 
-/* A GPU wants larger matrices: as long as a product takes less than a millisecond, or so. Rank 0 says when to
- * end, so that all work at once. */
+/* A GPU wants larger matrices: as long as a product takes less than a millisecond, or so, and all have room
+ * for it. The slowest says when to end, so that all work at once. */
 static ddp_status_t find_mine(const ddp_run_t *run, double *gflops_p)
 {
     const ddp_precision_t precision = (ddp_precision_t)run->config.train.precision;
     ddp_status_t          status    = DDP_OK;
     size_t                side      = START_SIDE;
     double                ms        = 0;
+    double                most_ms   = 0;
 
     DDP_TRY(ddp_peak_gemm(run, side, START_ROUNDS, precision, gflops_p));
     while (run->gpus != NULL && side < MOST_SIDE) {
         ms = has_room(run, 2 * side) ? 0 : ENOUGH_MS;
         ms += 2.0 * (double)side * (double)side * (double)side / *gflops_p / 1e6;
-        DDP_TRY(ddp_comm_broadcast(run->comm, &ms, sizeof(ms), 0));
-        if (ms >= ENOUGH_MS) {
+        DDP_TRY(ddp_bench_slowest(run, &ms, 1, &most_ms));
+        if (most_ms >= ENOUGH_MS) {
             break;
         }
         side *= 2;

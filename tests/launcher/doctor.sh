@@ -48,7 +48,7 @@ several()
     no_fail
     finds ok ranks.launcher mpirun
     finds ok ranks.hosts '3 ranks on 1 machine'
-    finds ok program.binary 'the same on all ranks'
+    finds ok program.binary ddptrain
     DDP_TEST_MACHINES=0,1,0 ranks 3 0 doctor
     no_fail
     finds ok ranks.hosts '3 ranks on 2 machines'
@@ -141,6 +141,30 @@ silent()
     DDP_FAULT=doctor_stop:2 ranks 3 1 doctor --set ddp.timeout_s=2
     finds fail ranks.answer 'rank 2'
     holds err 'rank 2'
+}
+
+# On the stand-in for GPUs: what is found, and what is refused before anything runs.
+gpus()
+{
+    CUSIM_DEVICES=3
+    export CUSIM_DEVICES
+    ranks 2 0 doctor
+    finds ok gpu.driver 'CUDA 13'
+    finds ok gpu.device 'GPU 2, cusim, 0000:03:00.0'
+    holds out '^ok    gpu.nccl: '
+    ranks 4 0 doctor
+    finds warn gpu.ranks 'has 4 ranks and 3 GPUs'
+    CUSIM_DEVICES=0 run 0 "$program" doctor
+    finds ok gpu.driver 'training is on CPUs'
+    run 1 $mpirun -np 1 "$program" doctor : -np 1 env CUSIM_DEVICES=0 "$program" doctor
+    finds fail gpu.driver 'rank 0 on'
+    finds fail gpu.driver '--set ddp.device=cpu'
+    ranks 2 0 doctor --set data.kind=shapes --set data.samples=200 --set model.kind=mlp --set train.batch=60
+    finds ok run.configuration accepted
+    tells 2 '4 devices, but 3 GPUs are here' "$program" compare --devices 2,4 --out none
+    CUSIM_DEVICES=1 tells 2 '2 devices, but 1 GPU is here' "$program" compare --out none
+    [ ! -e none ] || fail 'something was tried'
+    CUSIM_DEVICES=0 tells 2 '--set ddp.device=cpu' "$program" --set ddp.device=cuda
 }
 
 mistakes()

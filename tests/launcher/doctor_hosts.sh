@@ -22,7 +22,7 @@ links()
     finds ok network.interfaces 'node1: eth0 10.77.0.1'
     finds ok network.interfaces 'node2: eth0 10.77.0.2'
     finds ok folder.shared 'all machines see it'
-    finds ok program.binary 'the same'
+    finds ok program.binary ddptrain
     finds ok network.clock 'node2'
     run 0 on node1 mpirun --host node1,node2 "$program" doctor --json
     "${DDP_TEST_PYTHON:-/usr/bin/python3}" - <<'END' || { fail 'rate or latency'; cat out; }
@@ -39,7 +39,7 @@ differ()
     cp "$program" other
     printf 'x' >>other # still the same program, but another file
     run 1 on node1 mpirun --host node1 "$program" doctor : --host node2 "$PWD/other" doctor
-    finds fail program.binary 'rank 1 on node2 runs another program'
+    finds fail program.binary 'but rank 1 on node2 has'
     # a folder that is each host's own
     run 0 on node1 mpirun --host node1,node2 "$program" doctor --out /dev/shm
     finds warn folder.shared 'rank 1 on node2'

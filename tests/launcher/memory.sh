@@ -35,7 +35,7 @@ memory()
     for np in 1 2; do
         ranks $np 1 $huge --out huge
         says 'memory: the run needs'
-        says 'use a smaller model'
+        says "use a smaller model, or $([ $np -eq 1 ] && echo 'a machine with more memory' || echo 'more machines with fewer ranks')"
         ranks $np 0 $huge --dry-run
         holds out 'free now: NOT ENOUGH'
     done

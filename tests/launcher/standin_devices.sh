@@ -145,7 +145,7 @@ memory()
 {
     CUSIM_MEMORY_MB=4 ranks 2 1 $mlp
     says 'memory: rank 0 needs'
-    says 'on GPU 0000:01:00.0, 4 MiB are free there'
+    says 'on GPU 0000:01:00.0, 4 MiB are free there; use a smaller model, or GPUs with more memory'
     CUSIM_MEMORY_MB=4 run 1 "$program" $mlp --mode dp --devices 1,2
     says 'memory: device 1 needs'
     says 'on GPU 0000:02:00.0, 4 MiB are free there; use a smaller model, or fewer devices'

@@ -24,9 +24,8 @@ static int pretend(int machines, int ranks)
         *f = (ddp_facts_t){.rank            = r,
                            .machine         = r / ranks,
                            .boot            = 100 + (uint64_t)(r / ranks),
-                           .version         = "1.2.3",
+                           .program         = "1.2.3 (77)",
                            .build           = "Release",
-                           .program_hash    = 77,
                            .isa             = DDP_ISA_AVX2,
                            .cores           = {0xff},
                            .memory_bytes    = UINT64_C(64) << 30,
@@ -116,14 +115,8 @@ START_TEST(another_program_or_library_on_one_machine_is_named)
 {
     int n = pretend(2, 2);
 
-    facts[3].program_hash = 78;
-    assert_only(n, DDP_FINDING_FAIL, "program", "binary", "rank 3 on node2|rank 0 on node1");
-    n                      = pretend(2, 2);
-    facts[2].program_bytes = 1;
-    assert_only(n, DDP_FINDING_FAIL, "program", "binary", "rank 2 on node2");
-    n = pretend(2, 2);
-    memcpy(facts[3].version, "1.2.4", sizeof("1.2.4"));
-    assert_only(n, DDP_FINDING_FAIL, "program", "version", "1.2.3|rank 3 on node2|1.2.4");
+    memcpy(facts[3].program, "1.2.3 (78)", sizeof("1.2.3 (78)"));
+    assert_only(n, DDP_FINDING_FAIL, "program", "binary", "1.2.3 (77)|rank 3 on node2 has 1.2.3 (78)");
     n = pretend(2, 2);
     memcpy(facts[2].hdf5, "1.8", sizeof("1.8"));
     assert_only(n, DDP_FINDING_WARN, "program", "hdf5", "rank 2 on node2 has 1.8");
