@@ -61,7 +61,7 @@ DDP_API void ddp_verdict_text(const ddp_comm_t *comm, const ddp_verdict_t *verdi
 /** Print the verdict: on the one rank of the job that speaks (on rank `verdict->rank` with FAILED). */
 typedef void ddp_monitor_say_fn_t(void *ctx, const ddp_verdict_t *verdict, const char *text);
 /** Leave the process with exit status 1: on every rank, after the verdict was said. Does not return. */
-typedef void ddp_monitor_leave_fn_t(void *ctx);
+typedef void ddp_monitor_leave_fn_t(void *ctx, const ddp_verdict_t *verdict);
 
 typedef struct ddp_monitor_params {
     size_t                  struct_size;

@@ -1,9 +1,14 @@
 #include "launcher/launch.h"
 
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 
+#define MPIRUN_DELAY_US 500000
 /* Slurm's own steps (batch, interactive ...) have numbers from here on. */
 #define SLURM_OWN_STEPS 0xfffffff0L
 
@@ -72,4 +77,29 @@ ddp_status_t ddp_launch_check(const ddp_launch_t *launch, int size, bool is_one)
             launch->ranks);
     }
     return DDP_OK;
+}
+
+void ddp_launch_end_launcher(void)
+{
+    static const char *const names[] = {"mpirun", "mpiexec", "orterun", "prterun", "orted", "prted"};
+    const pid_t              parent  = getppid();
+    char                     path[40], name[32] = "";
+    FILE                    *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)parent);
+    file = fopen(path, "re");
+    if (file == NULL) {
+        return;
+    }
+    if (fgets(name, sizeof(name), file) != NULL) {
+        name[strcspn(name, "\n")] = '\0';
+    }
+    (void)fclose(file); /* was only read */
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(name, names[i]) == 0) {
+            (void)kill(parent, SIGTERM);
+            usleep(MPIRUN_DELAY_US);
+            (void)kill(parent, SIGTERM); /* the second one makes it leave at once */
+        }
+    }
 }

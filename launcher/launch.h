@@ -38,4 +38,9 @@ bool ddp_launch_is_doubtful(const ddp_launch_t *launch);
  */
 ddp_status_t ddp_launch_check(const ddp_launch_t *launch, int size, bool is_one) DDP_NODISCARD;
 
+/** If this process is a child of mpirun, or of its daemon: end it, without waiting for hosts that do not
+ * answer. Half a second.
+ */
+void ddp_launch_end_launcher(void);
+
 #endif

@@ -9,7 +9,7 @@
 
 /* Much slower: by a fifth of what the rank in the middle takes, and not by what a clock cannot tell. */
 #define MUCH        1.2
-#define LEAST_MS    0.2
+#define LEAST_MS    0.5
 #define WARN_AT     5 /* events in a row */
 #define MICROSECOND 1000
 

@@ -25,8 +25,13 @@ static void say(void *ctx, const ddp_verdict_t *verdict, const char *text)
 }
 
 /* On the monitor's thread: the main thread may hang in anything. */
-static void leave(void *ctx)
+static void leave(void *ctx, const ddp_verdict_t *verdict)
 {
+    const ddp_run_t *run = ctx;
+
+    if (verdict->kind == DDP_FAULT_SILENT && run->launch.is_managed) {
+        ddp_launch_end_launcher();
+    }
     ddp_run_leave(ctx, EXIT_FAILURE);
 }
 
