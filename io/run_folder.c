@@ -260,3 +260,17 @@ out:
     }
     return status;
 }
+
+ddp_status_t ddp_file_write_path(const char *path, const char *text)
+{
+    ddp_status_t status = DDP_OK;
+    const char  *slash  = strrchr(path, '/');
+    char         folder[PATH_SIZE];
+
+    DDP_REQUIRE(strlen(path) < sizeof(folder), DDP_ERR_IO, "'%.80s...': path too long", path);
+    (void)snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) + 1 : 1,
+                   slash != NULL ? path : ".");
+    DDP_TRY(ddp_file_write(folder, slash != NULL ? slash + 1 : path, text));
+out:
+    return status;
+}

@@ -1,5 +1,7 @@
 #include "launcher/args.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -76,6 +78,21 @@ ddp_status_t ddp_args_parse(const ddp_arg_t *table, size_t n, const char *comman
             words++;
         }
     }
+out:
+    return status;
+}
+
+ddp_status_t ddp_args_count(const char *name, const char *text, uint64_t least, uint64_t most,
+                            uint64_t *value_p)
+{
+    ddp_status_t   status = DDP_OK;
+    char          *end    = NULL;
+    const uint64_t value  = strtoull(text, &end, 10);
+
+    DDP_REQUIRE(text[0] >= '0' && text[0] <= '9' && *end == '\0' && value >= least && value <= most,
+                DDP_ERR_CONFIG, "%s '%.80s': a whole number from %" PRIu64 " to %" PRIu64, name, text, least,
+                most);
+    *value_p = value;
 out:
     return status;
 }

@@ -4,6 +4,7 @@
 #define DDP_ARGS_H_
 
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "base/export.h"
@@ -32,6 +33,10 @@ typedef struct ddp_args_sink {
  */
 ddp_status_t ddp_args_parse(const ddp_arg_t *table, size_t n, const char *command, int argc,
                             char *const *argv, const ddp_args_sink_t *sink) DDP_NODISCARD;
+
+/** An option's value as a whole number. @return DDP_ERR_CONFIG: it is not one from `least` to `most` */
+ddp_status_t ddp_args_count(const char *name, const char *text, uint64_t least, uint64_t most,
+                            uint64_t *value_p) DDP_NODISCARD;
 
 /** A line for each option. */
 void ddp_args_help(const ddp_arg_t *table, size_t n, FILE *out);

@@ -16,6 +16,7 @@
 #include "base/call.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 #define POLL_NS ((int64_t)20 * DDP_NS_PER_MS)
 /* mpirun takes up to five seconds to end its ranks; a second signal within the first makes it leave them. */
@@ -350,4 +351,28 @@ ddp_status_t ddp_child_run(const ddp_child_t *child, ddp_child_end_t *end_p, int
     }
 out:
     return status;
+}
+
+void ddp_child_last_line(const char *path, char *text, size_t size)
+{
+    FILE  *file     = fopen(path, "re");
+    char  *line     = NULL;
+    size_t room     = 0;
+    bool   is_found = false;
+
+    (void)snprintf(text, size, "it said nothing");
+    while (file != NULL && getline(&line, &room, file) > 0) {
+        const bool is_mine = strncmp(line, "ddptrain", 8) == 0;
+
+        line[strcspn(line, "\n")] = '\0';
+        if (is_mine || (!is_found && line[strspn(line, " -")] != '\0')) {
+            (void)snprintf(text, size, "%s", line);
+            is_found = true;
+        }
+    }
+    ddp_utf8_clean(text);
+    free(line);
+    if (file != NULL) {
+        (void)fclose(file);
+    }
 }

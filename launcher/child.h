@@ -62,6 +62,10 @@ size_t ddp_child_count(pid_t parent, const char *name);
 /** The signal that this process was told to end by, 0: none. */
 int ddp_child_interrupted(void);
 
+/** Why a run failed: the last line that this program itself wrote to its log; else the first one that says
+ * something. */
+void ddp_child_last_line(const char *path, char *text, size_t size);
+
 /** Is there a program of this name in PATH (or at this path)? */
 bool ddp_child_is_program(const char *name);
 

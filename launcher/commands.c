@@ -9,6 +9,7 @@
 #include "launcher/eval_command.h"
 #include "launcher/generate_command.h"
 #include "launcher/inspect.h"
+#include "launcher/plan.h"
 #include "launcher/report.h"
 #include "launcher/suggest.h"
 #include "launcher/supervise.h"
@@ -26,6 +27,7 @@ const ddp_command_t ddp_commands[] = {
     {"inspect", "what is in a checkpoint or a file of weights, or where two differ", ddp_inspect_command},
     {"supervise", "start a training, and after a fault start it again where it left off",
      ddp_supervise_command},
+    {"plan", "how long a step would take on more machines", ddp_plan_command},
     {"report", "what became of a run, as a page with charts; also for TensorBoard and Perfetto",
      ddp_report_command},
 };

@@ -62,21 +62,6 @@ void ddp_compare_help(FILE *out)
           out);
 }
 
-static ddp_status_t take_count(const char *name, const char *text, uint64_t least, uint64_t most,
-                               uint64_t *value_p)
-{
-    ddp_status_t   status = DDP_OK;
-    char          *end    = NULL;
-    const uint64_t value  = strtoull(text, &end, 10);
-
-    DDP_REQUIRE(text[0] >= '0' && text[0] <= '9' && *end == '\0' && value >= least && value <= most,
-                DDP_ERR_CONFIG, "%s '%.80s': a whole number from %" PRIu64 " to %" PRIu64, name, text, least,
-                most);
-    *value_p = value;
-out:
-    return status;
-}
-
 static int ascending(const void *a, const void *b)
 {
     const size_t x = *(const size_t *)a;
@@ -132,11 +117,11 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *value)
     case OPT_DEVICES:
         return take_devices(value, options);
     case OPT_STEPS:
-        return take_count(name, value, 1, MOST_STEPS, &options->steps);
+        return ddp_args_count(name, value, 1, MOST_STEPS, &options->steps);
     case OPT_WARMUP:
-        return take_count(name, value, 0, MOST_STEPS, &options->warmup);
+        return ddp_args_count(name, value, 0, MOST_STEPS, &options->warmup);
     case OPT_ROUNDS:
-        return take_count(name, value, 1, MOST_ROUNDS, &options->rounds);
+        return ddp_args_count(name, value, 1, MOST_ROUNDS, &options->rounds);
     case OPT_TIMEOUT:
         return ddp_stop_parse_time(name, value, &options->timeout_s);
     case OPT_OUT:

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/utf8.h"
 #include "launcher/child.h"
 #include "launcher/compare.h"
 #include "launcher/launch.h"
@@ -149,31 +148,6 @@ static void make_command(const runner_t *runner, const ddp_compare_result_t *res
     command->word[command->n] = NULL;
 }
 
-/* The last line that the program itself wrote to its log; else the first one that says something. */
-static void last_line(const char *path, char *text, size_t size)
-{
-    FILE  *file     = fopen(path, "re");
-    char  *line     = NULL;
-    size_t room     = 0;
-    bool   is_found = false;
-
-    (void)snprintf(text, size, "it said nothing");
-    while (file != NULL && getline(&line, &room, file) > 0) {
-        const bool is_mine = strncmp(line, "ddptrain", 8) == 0;
-
-        line[strcspn(line, "\n")] = '\0';
-        if (is_mine || (!is_found && line[strspn(line, " -")] != '\0')) {
-            (void)snprintf(text, size, "%s", line);
-            is_found = true;
-        }
-    }
-    ddp_utf8_clean(text);
-    free(line);
-    if (file != NULL) {
-        (void)fclose(file);
-    }
-}
-
 /* A run that did not come to its end: what became of it, in its result and in a line. */
 static void tell_failure(const runner_t *runner, ddp_child_end_t end, int code, const char *log,
                          ddp_compare_result_t *result)
@@ -181,7 +155,7 @@ static void tell_failure(const runner_t *runner, ddp_child_end_t end, int code, 
     char line[DDP_COMPARE_LINE - 120];
     char name[64];
 
-    last_line(log, line, sizeof(line));
+    ddp_child_last_line(log, line, sizeof(line));
     (void)ddp_compare_result_text(result, name, sizeof(name));
     switch (end) {
     case DDP_CHILD_INTERRUPTED:

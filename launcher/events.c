@@ -229,7 +229,27 @@ void ddp_event_start(ddp_run_t *run)
     ddp_events_write(run, event);
 }
 
-/* {"ready_ms": [...], "launched_ms": [...], "done_ms": [...]} of the last step; whole microseconds. */
+/* Of each bucket. */
+static void add_bucket_bytes(cJSON *all, const ddp_run_t *run, size_t n)
+{
+    const ddp_reducer_params_t params  = ddp_run_reducer_params(run);
+    ddp_bucket_info_t         *buckets = calloc(n, sizeof(*buckets));
+    ddp_reducer_plan_t         plan;
+    cJSON                     *bytes = all != NULL ? cJSON_AddArrayToObject(all, "bytes") : NULL;
+
+    if (buckets == NULL || bytes == NULL ||
+        ddp_reducer_plan(&params, ddp_comm_size(run->comm), 0, &plan, buckets, n) != DDP_OK) {
+        ddp_error_clear(); /* the reducer is there, so this is no memory: an empty list */
+        n = 0;
+    }
+    for (size_t b = 0; b < n; b++) {
+        cJSON_AddItemToArray(bytes, cJSON_CreateNumber((double)(buckets[b].count * sizeof(float))));
+    }
+    free(buckets);
+}
+
+/* {"bytes": [...], "ready_ms": [...], "launched_ms": [...], "done_ms": [...]} of the last step; whole
+ * microseconds. */
 static void add_buckets(cJSON *event, const ddp_run_t *run)
 {
     const size_t        n     = ddp_reducer_bucket_times(run->reducer, NULL, 0);
@@ -242,6 +262,7 @@ static void add_buckets(cJSON *event, const ddp_run_t *run)
     if (times != NULL) {
         ddp_reducer_bucket_times(run->reducer, times, n);
     }
+    add_bucket_bytes(all, run, n);
     for (size_t b = 0; b < n && done != NULL; b++) {
         cJSON_AddItemToArray(ready, cJSON_CreateNumber((double)(times[b].ready_ns / 1000) / 1e3));
         cJSON_AddItemToArray(launched, cJSON_CreateNumber((double)(times[b].launched_ns / 1000) / 1e3));

@@ -17,21 +17,6 @@ typedef struct report {
     ddp_report_run_t    *run[DDP_REPORT_MAX_RUNS]; /* owned; large */
 } report_t;
 
-/* A file at a path, whole or not at all. */
-static ddp_status_t write_path(const char *path, const char *text)
-{
-    ddp_status_t status = DDP_OK;
-    const char  *slash  = strrchr(path, '/');
-    char         folder[DDP_REPORT_PATH];
-
-    DDP_REQUIRE(strlen(path) < sizeof(folder), DDP_ERR_IO, "'%.80s...': path too long", path);
-    (void)snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) + 1 : 1,
-                   slash != NULL ? path : ".");
-    DDP_TRY(ddp_file_write(folder, slash != NULL ? slash + 1 : path, text));
-out:
-    return status;
-}
-
 ddp_status_t ddp_report_trace(const ddp_report_run_t *run, char **text_p)
 {
     ddp_status_t      status = DDP_OK;
@@ -141,7 +126,7 @@ static ddp_status_t write_page(const report_t *report)
     } else {
         (void)snprintf(path, sizeof(path), "report.html");
     }
-    status = write_path(path, text);
+    status = ddp_file_write_path(path, text);
     if (status != DDP_OK && report->options.out == NULL) {
         ddp_error_prefix("choose another place with --out FILE.html");
     }
@@ -174,7 +159,7 @@ static ddp_status_t work(report_t *report)
     DDP_TRY(write_page(report));
     if (report->options.trace != NULL) {
         DDP_TRY(ddp_report_trace(report->run[0], &trace));
-        DDP_TRY(write_path(report->options.trace, trace));
+        DDP_TRY(ddp_file_write_path(report->options.trace, trace));
     }
     DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", strerror(errno));
 out:

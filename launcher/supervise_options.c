@@ -68,21 +68,6 @@ void ddp_supervise_help(FILE *out)
         out);
 }
 
-static ddp_status_t take_count(const char *name, const char *text, uint64_t least, uint64_t most,
-                               uint64_t *value_p)
-{
-    ddp_status_t   status = DDP_OK;
-    char          *end    = NULL;
-    const uint64_t value  = strtoull(text, &end, 10);
-
-    DDP_REQUIRE(text[0] >= '0' && text[0] <= '9' && *end == '\0' && value >= least && value <= most,
-                DDP_ERR_CONFIG, "%s '%.80s': a whole number from %" PRIu64 " to %" PRIu64, name, text, least,
-                most);
-    *value_p = value;
-out:
-    return status;
-}
-
 static ddp_status_t take_path(const char *name, const char *text, const char **path_p)
 {
     ddp_status_t status = DDP_OK;
@@ -102,11 +87,11 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *value)
 
     switch ((option_id_t)index) {
     case OPT_RESTARTS:
-        return take_count(name, value, 0, MOST_RESTARTS, &options->max_restarts);
+        return ddp_args_count(name, value, 0, MOST_RESTARTS, &options->max_restarts);
     case OPT_WINDOW:
         return ddp_stop_parse_time(name, value, &options->window_s);
     case OPT_IDLE:
-        return take_count(name, value, 1, MOST_RESTARTS, &options->max_idle);
+        return ddp_args_count(name, value, 1, MOST_RESTARTS, &options->max_idle);
     case OPT_BACKOFF:
         return ddp_stop_parse_time(name, value, &options->backoff_s);
     case OPT_BACKOFF_MAX:
@@ -116,7 +101,7 @@ static ddp_status_t take_option(void *ctx, size_t index, const char *value)
     case OPT_HOSTFILE:
         return take_path(name, value, &options->hostfile);
     case OPT_MIN_RANKS:
-        return take_count(name, value, 1, MOST_RANKS, &options->min_ranks);
+        return ddp_args_count(name, value, 1, MOST_RANKS, &options->min_ranks);
     case OPT_RUN:
         return take_path(name, value, &options->folder);
     case OPT_HISTORY:
