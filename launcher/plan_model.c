@@ -132,7 +132,7 @@ static void on_thread(const ddp_plan_run_t *run, const ddp_plan_place_t *place,
         time->kind = kind;
     }
     end          = time->compute_s + inserted;
-    time->step_s = end;
+    time->step_s = run->is_late && n > 0 ? fmax(end, course[n - 1].back_s) : end;
     for (; updated < n; updated++) {
         time->step_s = fmax(time->step_s, course[updated].back_s) + course[updated].update_s;
     }

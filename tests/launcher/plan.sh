@@ -48,7 +48,7 @@ mistakes()
     tells 2 'without run.yaml' "$program" plan x.yaml --from a --nodes 1
     tells 2 'without mpirun' $mpirun -np 2 "$program" plan --nodes 1
     tells 1 "'none/metrics.jsonl'" "$program" plan --from none --nodes 1
-    tells 1 'the run ended with 1' "$program" plan --nodes 1 --set data.kind=idx --set data.path=nowhere
+    tells 1 'the run ended with 1' "$program" plan --log error --nodes 1 --set data.kind=idx --set data.path=nowhere
     tells 1 'p.svg' "$program" plan $small --steps 3 --nodes 1 --svg none/p.svg
     tells 0 'Usage: ddptrain plan' "$program" plan --help
 }
