@@ -14,8 +14,8 @@ packages_test="check g++ binutils libopenblas-serial-dev libonnx-testdata bible-
 packages_full="chromium gnuplot-nox"
 # For tests on several hosts (label `cluster`): networks in namespaces, and Slurm. Nothing of them runs outside of a test.
 packages_cluster="iproute2 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge"
-# What only CI insists on: the second compiler, and the one version of the formatter that lint asks for.
-packages_ci="clang clang-format-14"
+# What only CI insists on: the second compiler, the one version of the formatter that lint asks for, and a look at templates.
+packages_ci="clang clang-format-14 shellcheck"
 
 say()
 {

@@ -33,7 +33,9 @@ if [ -z "${DDP_CLUSTER_INSIDE:-}" ]; then
     unshare --pid --fork --mount --net --uts --ipc true 2>/dev/null || cluster_needs "a kernel that lets root make namespaces"
     DDP_CLUSTER_INSIDE=1
     export DDP_CLUSTER_INSIDE
-    exec unshare --pid --fork --kill-child --mount --mount-proc --net sh "$0" "$@"
+    case $- in *x*) cluster_trace=-x ;; *) cluster_trace= ;; esac
+    # shellcheck disable=SC2086 # one word or none
+    exec unshare --pid --fork --kill-child --mount --mount-proc --net sh $cluster_trace "$0" "$@"
 fi
 
 case=$1

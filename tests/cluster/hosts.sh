@@ -28,11 +28,10 @@ cluster_begin()
 # await SECONDS COMMAND...: until it succeeds
 await()
 {
-    await_tries=$(($1 * 20))
+    await_end=$(($(date +%s) + $1))
     shift
     until "$@" >/dev/null 2>&1; do
-        await_tries=$((await_tries - 1))
-        [ $await_tries -gt 0 ] || return 1
+        [ "$(date +%s)" -le $await_end ] || return 1
         sleep 0.05
     done
 }

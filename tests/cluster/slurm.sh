@@ -1,8 +1,8 @@
 # shellcheck shell=sh disable=SC2154 # `hosts` is of hosts.sh
 # A real Slurm on the hosts of hosts.sh: slurmctld on node1, a slurmd on each. Sourced by cluster.sh.
 
-# slurm_conf: slurm.conf for the hosts that there are. SLURM_CPUS (of each node, claimed), SLURM_KILL_WAIT, SLURM_DOWN_AFTER,
-# SLURM_GRACE (seconds) and SLURM_MORE (lines) may be set before.
+# slurm_conf: slurm.conf for the hosts that there are. slurm_cpus (of each node, claimed), slurm_kill_wait, slurm_down_after,
+# slurm_grace (seconds), slurm_gpus (of each node, pretended) and slurm_more (lines) may be set before.
 slurm_conf()
 {
     cat <<END
@@ -32,8 +32,8 @@ SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
 ReturnToService=2
 SlurmdParameters=config_overrides
 JobRequeue=1
-KillWait=${SLURM_KILL_WAIT:-30}
-SlurmdTimeout=${SLURM_DOWN_AFTER:-30}
+KillWait=${slurm_kill_wait:-30}
+SlurmdTimeout=${slurm_down_after:-30}
 InactiveLimit=0
 MinJobAge=300
 AccountingStorageType=accounting_storage/none
@@ -41,10 +41,11 @@ JobAcctGatherType=jobacct_gather/none
 PrologFlags=Alloc
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-${SLURM_MORE:-}
-NodeName=node[1-$hosts] CPUs=${SLURM_CPUS:-4} RealMemory=4000
+${slurm_more:-}
+GresTypes=gpu
+NodeName=node[1-$hosts] CPUs=${slurm_cpus:-4} RealMemory=4000 Gres=gpu:${slurm_gpus:-0}
 PartitionName=main Nodes=node[1-$hosts] Default=YES PriorityTier=10 PreemptMode=OFF
-PartitionName=low Nodes=node[1-$hosts] PriorityTier=1 PreemptMode=REQUEUE GraceTime=${SLURM_GRACE:-10}
+PartitionName=low Nodes=node[1-$hosts] PriorityTier=1 PreemptMode=REQUEUE GraceTime=${slurm_grace:-10}
 END
 }
 
@@ -62,6 +63,10 @@ slurm_up()
     chmod 755 "$folder" "$DDP_CLUSTER" "$slurm_folder" "$slurm_folder/munge"
     slurm_conf >"$SLURM_CONF"
     echo 'CgroupPlugin=cgroup/v1' >"$slurm_folder/cgroup.conf"
+    for slurm_number in $(seq "${slurm_gpus:-0}"); do # character devices, as /dev/null
+        mknod "$slurm_folder/gpu$slurm_number" c 1 3
+        echo "Name=gpu File=$slurm_folder/gpu$slurm_number" >>"$slurm_folder/gres.conf"
+    done
     # Slurm 22.05: its tree of a fence is none for few nodes, and MPI_Init then races (cluster/README.md)
     echo 'PMIxCollFence=ring' >"$slurm_folder/mpi.conf"
     head -c 64 /dev/urandom >"$slurm_folder/munge/key"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The program on several hosts, in all ways in which people start it: the same weights, or one line that says what is wrong.
 # Usage: sh train.sh CASE DDPTRAIN
-# shellcheck disable=SC1091,SC2016,SC2086,SC2154,SC2317 # run by name; commands of several words
+# shellcheck disable=SC1091,SC2015,SC2016,SC2086,SC2154,SC2317 # run by name; commands of several words
 set -u
 
 . "$(dirname "$0")/cluster.sh"

@@ -143,6 +143,14 @@ check_shell()
     for script in $(echo $text_files | tr ' ' '\n' | grep -E '(\.sh|^\.ci/run)$'); do
         sh -n "$script" || failed=1
     done
+    # What users copy is looked at more closely.
+    templates=$(find cluster -name '*.sbatch' 2>/dev/null)
+    if [ -n "$templates" ] && command -v shellcheck >/dev/null 2>&1; then
+        LC_ALL=C.UTF-8 shellcheck --shell=bash $templates || failed=1
+    elif [ -n "$templates" ] && [ -n "${DDP_LINT_STRICT:-}" ]; then
+        echo "not checked: apt-get install shellcheck"
+        failed=1
+    fi
     return $failed
 }
 
