@@ -57,19 +57,6 @@ static __device__ inline tap tap_of(size_t i, unsigned channels, unsigned kernel
     return here;
 }
 
-/* What the tap sees from a pixel of the result; 0 in the padding. */
-template <ddp_precision_t P>
-static __device__ inline float seen(const geometry &g, const float *x, const pixel &from, const tap &t)
-{
-    const unsigned iy = from.y * g.stride + t.y - g.pad; /* wraps below 0 */
-    const unsigned ix = from.x * g.stride + t.x - g.pad;
-
-    if (iy >= g.in_h || ix >= g.in_w) {
-        return 0.0F;
-    }
-    return ddp_round(P, x[(((size_t)from.image * g.in_h + iy) * g.in_w + ix) * g.in_c + t.channel]);
-}
-
 static __device__ inline size_t weight_at(const geometry &g, unsigned o, unsigned c, const tap &t)
 {
     return (((size_t)o * g.in_c + c) * g.kernel_h + t.y) * g.kernel_w + t.x;
@@ -92,32 +79,38 @@ template <ddp_precision_t P> struct patches {
     {
         return tap_of(l, g.in_c, g.kernel_w);
     }
+    /* What the tap sees from a pixel of the result; 0 in the padding. */
     __device__ float at(const line_t &from, const depth_t &t) const
     {
-        return seen<P>(g, x, from, t);
+        const unsigned iy = from.y * g.stride + t.y - g.pad; /* wraps below 0 */
+        const unsigned ix = from.x * g.stride + t.x - g.pad;
+
+        if (iy >= g.in_h || ix >= g.in_w) {
+            return 0.0F;
+        }
+        return ddp_round(P, x[(((size_t)from.image * g.in_h + iy) * g.in_w + ix) * g.in_c + t.channel]);
     }
 };
 
-/* The same the other way round. Lines: taps and channels. Depth: pixels of y. */
-template <ddp_precision_t P> struct views {
-    typedef tap       line_t;
-    typedef pixel     depth_t;
-    static const bool is_deep = false;
+/* An operand the other way round: its lines are the depths. */
+template <class Operand> struct turned {
+    typedef typename Operand::depth_t line_t;
+    typedef typename Operand::line_t  depth_t;
+    static const bool                 is_deep = !Operand::is_deep;
 
-    geometry     g;
-    const float *x;
+    Operand operand;
 
     __device__ line_t line(size_t i) const
     {
-        return tap_of(i, g.in_c, g.kernel_w);
+        return operand.depth(i);
     }
     __device__ depth_t depth(size_t l) const
     {
-        return pixel_of(l, g.out_h, g.out_w);
+        return operand.line(l);
     }
-    __device__ float at(const line_t &t, const depth_t &from) const
+    __device__ float at(const line_t &line, const depth_t &depth) const
     {
-        return seen<P>(g, x, from, t);
+        return operand.at(depth, line);
     }
 };
 
@@ -305,14 +298,14 @@ static __global__ void __launch_bounds__(DDP_TILE_THREADS)
     dw_kernel(geometry g, const float *dy, const float *x, dw_out out, size_t pixels, cut c, unsigned tiles,
               unsigned across)
 {
-    const results<P> a       = {g, dy};
-    const views<P>   b       = {g, x};
-    const size_t     columns = (size_t)g.kernel_h * g.kernel_w * g.in_c;
-    const size_t     part    = blockIdx.x / tiles;
-    const unsigned   tile    = blockIdx.x % tiles;
-    const size_t     first   = part * c.length;
-    const size_t     end     = first + c.length < pixels ? first + c.length : pixels;
-    dw_out           to      = out;
+    const results<P>         a       = {g, dy};
+    const turned<patches<P>> b       = {{g, x}};
+    const size_t             columns = (size_t)g.kernel_h * g.kernel_w * g.in_c;
+    const size_t             part    = blockIdx.x / tiles;
+    const unsigned           tile    = blockIdx.x % tiles;
+    const size_t             first   = part * c.length;
+    const size_t             end     = first + c.length < pixels ? first + c.length : pixels;
+    dw_out                   to      = out;
 
     to.part = out.part != NULL ? out.part + part * g.out_c * columns : NULL;
     ddp_tile(a, b, to, (size_t)(tile / across) * DDP_TILE, g.out_c, (size_t)(tile % across) * DDP_TILE,

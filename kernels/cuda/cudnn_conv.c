@@ -48,25 +48,6 @@ static unsigned refused_by(const ddp_conv2d_shape_t *shape, bool is_exact)
     return is_exact ? refused | DDP_CUDNN_NOTE(NONDETERMINISTIC) : refused;
 }
 
-static ddp_cudnn_conv_t conv_of(const ddp_conv2d_shape_t *s)
-{
-    return (ddp_cudnn_conv_t){
-        .inputs   = CUDNN_DATA_FLOAT,
-        .result   = CUDNN_DATA_FLOAT,
-        .n        = (int64_t)s->n,
-        .in_h     = (int64_t)s->in_h,
-        .in_w     = (int64_t)s->in_w,
-        .in_c     = (int64_t)s->in_c,
-        .out_c    = (int64_t)s->out_c,
-        .kernel_h = (int64_t)s->kernel_h,
-        .kernel_w = (int64_t)s->kernel_w,
-        .stride   = (int64_t)s->stride,
-        .pad      = (int64_t)s->pad,
-        .out_h    = (int64_t)s->out_h,
-        .out_w    = (int64_t)s->out_w,
-    };
-}
-
 /* Find the plans. DDP_ERR_UNSUPPORTED: cuDNN does not take it. */
 static ddp_status_t open_job(const ddp_device_t *device, const ddp_conv2d_shape_t *s, job_t *job)
 {
@@ -77,7 +58,7 @@ static ddp_status_t open_job(const ddp_device_t *device, const ddp_conv2d_shape_
         [FILTER_ADD] = DDP_CUDNN_CONV_FILTER,
     };
     ddp_status_t     status = DDP_OK;
-    ddp_cudnn_conv_t conv   = conv_of(s);
+    ddp_cudnn_conv_t conv   = ddp_cudnn_conv_of(s);
 
     *job = (job_t){.precision = s->precision,
                    .x         = s->n * s->in_h * s->in_w * s->in_c,

@@ -20,6 +20,25 @@ enum {
 
 enum { NHWC_FILTER = 1, HAS_BIAS = 2, HAS_RELU = 4, ACCUMULATE = 8 };
 
+ddp_cudnn_conv_t ddp_cudnn_conv_of(const ddp_conv2d_shape_t *s)
+{
+    return (ddp_cudnn_conv_t){
+        .inputs   = CUDNN_DATA_FLOAT,
+        .result   = CUDNN_DATA_FLOAT,
+        .n        = (int64_t)s->n,
+        .in_h     = (int64_t)s->in_h,
+        .in_w     = (int64_t)s->in_w,
+        .in_c     = (int64_t)s->in_c,
+        .out_c    = (int64_t)s->out_c,
+        .kernel_h = (int64_t)s->kernel_h,
+        .kernel_w = (int64_t)s->kernel_w,
+        .stride   = (int64_t)s->stride,
+        .pad      = (int64_t)s->pad,
+        .out_h    = (int64_t)s->out_h,
+        .out_w    = (int64_t)s->out_w,
+    };
+}
+
 /* Of the flags those that mean something for this kind: what does not matter makes no second plan. */
 static int64_t flags_of(ddp_cudnn_kind_t kind, const ddp_cudnn_conv_t *conv)
 {

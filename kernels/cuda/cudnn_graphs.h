@@ -64,7 +64,9 @@ typedef struct ddp_cudnn_conv {
 /** Numbers of the tensors of a convolution. X and W are the gradients where those are the result. */
 enum { DDP_CUDNN_X = 1, DDP_CUDNN_W, DDP_CUDNN_OUT, DDP_CUDNN_BIAS };
 
-ddp_cudnn_key_t ddp_cudnn_conv_key(ddp_cudnn_kind_t kind, const ddp_cudnn_conv_t *conv);
+/** In float32, with nothing besides the product. */
+ddp_cudnn_conv_t ddp_cudnn_conv_of(const ddp_conv2d_shape_t *shape);
+ddp_cudnn_key_t  ddp_cudnn_conv_key(ddp_cudnn_kind_t kind, const ddp_cudnn_conv_t *conv);
 /** A build function for all three kinds. */
 void ddp_cudnn_conv_graph(ddp_cudnn_graph_t *graph, const ddp_cudnn_key_t *key);
 

@@ -245,25 +245,6 @@ static const ddp_conv2d_shape_t shapes[] = {
      .pad      = 2},
 };
 
-static ddp_cudnn_conv_t conv_of(const ddp_conv2d_shape_t *s)
-{
-    return (ddp_cudnn_conv_t){
-        .inputs   = CUDNN_DATA_FLOAT,
-        .result   = CUDNN_DATA_FLOAT,
-        .n        = (int64_t)s->n,
-        .in_h     = (int64_t)s->in_h,
-        .in_w     = (int64_t)s->in_w,
-        .in_c     = (int64_t)s->in_c,
-        .out_c    = (int64_t)s->out_c,
-        .kernel_h = (int64_t)s->kernel_h,
-        .kernel_w = (int64_t)s->kernel_w,
-        .stride   = (int64_t)s->stride,
-        .pad      = (int64_t)s->pad,
-        .out_h    = (int64_t)s->out_h,
-        .out_w    = (int64_t)s->out_w,
-    };
-}
-
 static void run_conv(ddp_cudnn_kind_t kind, const ddp_cudnn_conv_t *conv, const float *x, const float *w,
                      const float *y, const float *bias)
 {
@@ -301,7 +282,7 @@ START_TEST(convolution_graphs_mean_what_the_cpu_computes)
     float           *dw      = fixture_random(n_w, 6, 1.0F);
     float           *got_dw  = fixture_random(n_w, 6, 1.0F);
     void            *scratch = malloc(ddp_conv2d_scratch_bytes(ddp_stream_device(stream), &s) + 1);
-    ddp_cudnn_conv_t conv    = conv_of(&s);
+    ddp_cudnn_conv_t conv    = ddp_cudnn_conv_of(&s);
 
     for (int variant = 0; variant < 4; variant++) {
         ddp_conv2d_args_t          args = {.shape = s, .x = x, .w = w, .y = y, .scratch = scratch};
