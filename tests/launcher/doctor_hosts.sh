@@ -82,5 +82,24 @@ silent()
     nothing_left 10
 }
 
+# What Slurm says of the job, and how ranks were started in it.
+slurm_ways()
+{
+    hosts_up 2
+    slurm_up
+    run 0 slurm srun -K -N2 --ntasks-per-node=2 --mpi=pmix "$program" doctor
+    finds ok ranks.launcher 'srun in a job of Slurm, PMIx'
+    finds ok ranks.hosts '4 ranks on 2 machines: node1 2, node2 2'
+    finds ok slurm.job '2 nodes, Slurm'
+    finds ok slurm.fence ring
+    run 0 slurm srun -K -N2 -n3 --mpi=pmix "$program" doctor
+    finds warn slurm.placement '--ntasks-per-node'
+    run 0 slurm salloc -N2 --ntasks-per-node=1 mpirun "$program" doctor
+    finds ok ranks.launcher 'mpirun in a job of Slurm, PMIx'
+    finds ok ranks.hosts '2 ranks on 2 machines'
+    run 2 slurm srun -N2 -n2 --mpi=none "$program" doctor # refused before MPI starts
+    holds err 'start with srun --mpi=pmix'
+}
+
 "$case"
 exit "$failed"
