@@ -25,6 +25,10 @@ typedef struct ddp_cuda_info {
 /** Never fails: what cannot be used has no devices and a reason. */
 DDP_API void ddp_cuda_probe(ddp_cuda_info_t *info);
 
+/** cuDNN, as this process finds it: its version, "9.13.1", or why it is not used. Loads it. @return whether
+ * it is there */
+DDP_API bool ddp_cuda_cudnn(char text[DDP_CUDA_TEXT_SIZE]);
+
 typedef struct ddp_cuda_device_info {
     char    name[DDP_CUDA_TEXT_SIZE];
     char    bus[32];                  /* "0000:1b:00.0", as hwloc and NCCL name it */

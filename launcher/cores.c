@@ -73,20 +73,27 @@ int ddp_cores_numa_of(const char *bus)
     return numa;
 }
 
-int ddp_cores_numa_of_network(const char *name)
+static hwloc_obj_t find_network(hwloc_topology_t topology, const char *name)
+{
+    hwloc_obj_t device = NULL;
+
+    do {
+        device = hwloc_get_next_osdev(topology, device);
+    } while (device != NULL && strcmp(device->name, name) != 0);
+    return device;
+}
+
+void ddp_cores_numa_of_networks(const char *const *names, size_t n, int *numa)
 {
     hwloc_topology_t topology;
-    hwloc_obj_t      device = NULL;
-    int              numa   = -1;
+    const bool       is_read = n > 0 && load_topology(&topology);
 
-    if (load_topology(&topology)) {
-        do {
-            device = hwloc_get_next_osdev(topology, device);
-        } while (device != NULL && strcmp(device->name, name) != 0);
-        numa = numa_near(topology, device);
+    for (size_t i = 0; i < n; i++) {
+        numa[i] = is_read ? numa_near(topology, find_network(topology, names[i])) : -1;
+    }
+    if (is_read) {
         hwloc_topology_destroy(topology);
     }
-    return numa;
 }
 
 void ddp_cores_go_near(int numa, ddp_cores_before_t *before)

@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /**
@@ -19,8 +20,9 @@ int ddp_cores_read(uint64_t mask[DDP_CORES_WORDS]);
 /** Node of memory nearest to the PCI device `bus` ("0000:1b:00.0"). Local. @return its number; -1: not known
  */
 int ddp_cores_numa_of(const char *bus);
-/** The same of an interface or InfiniBand device ("eth0", "mlx5_0"). */
-int ddp_cores_numa_of_network(const char *name);
+/** The same of interfaces and InfiniBand devices ("eth0", "mlx5_0"), all at once: reading the machine takes
+ * some hundredths of a second. @param [in] names, [out] numa  [n] */
+void ddp_cores_numa_of_networks(const char *const *names, size_t n, int *numa);
 
 /**
  * Let this thread, and those that it starts, run near memory node `numa` only, or again wherever it might

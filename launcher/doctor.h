@@ -72,9 +72,10 @@ typedef struct ddp_facts {
     int32_t                has_driver_file; /* the kernel has NVIDIA's driver */
     int32_t                gpu_numa[DDP_FACTS_GPUS];
     ddp_cuda_device_info_t gpu[DDP_FACTS_GPUS];
-    int32_t                has_nccl;
+    int32_t                has_nccl, has_cudnn;
     int32_t                nccl_version;
     char                   no_nccl[DDP_CUDA_TEXT_SIZE];
+    char                   cudnn[DDP_CUDA_TEXT_SIZE]; /* version, or why it is not used */
 
     ddp_folder_facts_t folder;    /* of one rank of each machine */
     int32_t            sees_file; /* the one that rank 0 wrote there */
@@ -99,7 +100,9 @@ typedef struct ddp_job_facts {
 
 /** Of this process, but for `folder` and what others see. Local, without MPI but for what `mpi` says. */
 void ddp_facts_read(ddp_facts_t *facts);
-void ddp_facts_read_network(ddp_facts_t *facts);
+/** Interfaces that are up and no loopback, and InfiniBand devices; the first of them. Local. @return how many
+ */
+int32_t ddp_nics_read(ddp_nic_facts_t nic[DDP_FACTS_NICS]);
 /** @param [in] scontrol  the text of `scontrol show config`; "": not there */
 void ddp_job_facts_read(ddp_job_facts_t *job, const char *scontrol);
 /** Run scontrol, at most some seconds. Before MPI_Init, as it starts a process. @return "" or its text, owned

@@ -147,6 +147,7 @@ static void read_gpus(ddp_facts_t *facts)
         }
     }
     if (facts->cuda.devices > 0) {
+        facts->has_cudnn = ddp_cuda_cudnn(facts->cudnn) ? 1 : 0;
         ddp_nccl_probe(&nccl);
         facts->has_nccl     = nccl.is_there ? 1 : 0;
         facts->nccl_version = nccl.version;
@@ -162,7 +163,7 @@ void ddp_facts_read(ddp_facts_t *facts)
     read_cpu(facts);
     read_memory(facts);
     read_limits(facts);
-    ddp_facts_read_network(facts);
+    facts->n_nics = ddp_nics_read(facts->nic);
     read_gpus(facts);
 }
 

@@ -171,6 +171,16 @@ static void judge_nccl(const ddp_facts_t *facts, ddp_findings_t *findings)
     }
 }
 
+/* The program has kernels of its own for all of it. */
+static void judge_cudnn(const ddp_facts_t *facts, ddp_findings_t *findings)
+{
+    const bool has = facts->has_cudnn != 0;
+
+    (void)ddp_findings_add(findings, has ? DDP_FINDING_OK : DDP_FINDING_WARN, "gpu", "cudnn",
+                           has ? NULL : "install cuDNN 9, or have it in LD_LIBRARY_PATH or DDP_CUDNN_PATH",
+                           "%s%s", facts->cudnn, has ? "" : ": convolutions and attention are slower");
+}
+
 /* @return the first rank that sees GPUs (or none); -1 */
 static int find_seeing(const ddp_facts_t *facts, int n, bool sees)
 {
@@ -274,4 +284,5 @@ void ddp_judge_gpus(const ddp_facts_t *facts, int n, ddp_findings_t *findings)
         }
     }
     judge_nccl(&facts[0], findings);
+    judge_cudnn(&facts[0], findings);
 }

@@ -11,6 +11,11 @@
 
 #define MBIT_PER_GBIT 1000
 
+typedef struct nics {
+    ddp_nic_facts_t *nic; /* [DDP_FACTS_NICS], borrowed */
+    int32_t          n;
+} nics_t;
+
 /* A number in /sys/class/net/NAME/. */
 static int32_t read_number(const char *name, const char *file, int32_t none)
 {
@@ -30,23 +35,23 @@ static int32_t read_number(const char *name, const char *file, int32_t none)
     return value;
 }
 
-static ddp_nic_facts_t *find(ddp_facts_t *facts, const char *name)
+static ddp_nic_facts_t *find(nics_t *nics, const char *name)
 {
-    for (int32_t i = 0; i < facts->n_nics; i++) {
-        if (strcmp(facts->nic[i].name, name) == 0) {
-            return &facts->nic[i];
+    for (int32_t i = 0; i < nics->n; i++) {
+        if (strcmp(nics->nic[i].name, name) == 0) {
+            return &nics->nic[i];
         }
     }
     return NULL;
 }
 
-static ddp_nic_facts_t *add(ddp_facts_t *facts, const char *name)
+static ddp_nic_facts_t *add(nics_t *nics, const char *name)
 {
-    ddp_nic_facts_t *nic = find(facts, name);
+    ddp_nic_facts_t *nic = find(nics, name);
 
-    if (nic == NULL && facts->n_nics < DDP_FACTS_NICS) {
-        nic  = &facts->nic[facts->n_nics++];
-        *nic = (ddp_nic_facts_t){.mbit = -1, .numa = ddp_cores_numa_of_network(name)};
+    if (nic == NULL && nics->n < DDP_FACTS_NICS) {
+        nic  = &nics->nic[nics->n++];
+        *nic = (ddp_nic_facts_t){.mbit = -1, .numa = -1};
         (void)snprintf(nic->name, sizeof(nic->name), "%.31s", name);
     }
     return nic;
@@ -71,7 +76,7 @@ static void take_address(ddp_nic_facts_t *nic, const struct sockaddr *address)
     nic->is_ip4 = is_ip4 ? 1 : 0;
 }
 
-static void read_interfaces(ddp_facts_t *facts)
+static void read_interfaces(nics_t *nics)
 {
     struct ifaddrs *all = NULL;
 
@@ -85,7 +90,7 @@ static void read_interfaces(ddp_facts_t *facts)
             (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6)) {
             continue;
         }
-        nic = add(facts, at->ifa_name);
+        nic = add(nics, at->ifa_name);
         if (nic != NULL) {
             take_address(nic, at->ifa_addr);
             nic->mbit = read_number(at->ifa_name, "speed", -1);
@@ -110,13 +115,13 @@ static void read_port(const char *device, ddp_nic_facts_t *nic)
     }
 }
 
-static void read_infiniband(ddp_facts_t *facts)
+static void read_infiniband(nics_t *nics)
 {
     DIR           *folder = opendir("/sys/class/infiniband");
     struct dirent *entry;
 
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        ddp_nic_facts_t *nic = entry->d_name[0] != '.' ? add(facts, entry->d_name) : NULL;
+        ddp_nic_facts_t *nic = entry->d_name[0] != '.' ? add(nics, entry->d_name) : NULL;
 
         if (nic != NULL) {
             nic->is_infiniband = 1;
@@ -128,8 +133,20 @@ static void read_infiniband(ddp_facts_t *facts)
     }
 }
 
-void ddp_facts_read_network(ddp_facts_t *facts)
+int32_t ddp_nics_read(ddp_nic_facts_t nic[DDP_FACTS_NICS])
 {
-    read_infiniband(facts);
-    read_interfaces(facts);
+    nics_t      nics = {.nic = nic};
+    const char *names[DDP_FACTS_NICS];
+    int         numa[DDP_FACTS_NICS];
+
+    read_infiniband(&nics);
+    read_interfaces(&nics);
+    for (int32_t i = 0; i < nics.n; i++) {
+        names[i] = nic[i].name;
+    }
+    ddp_cores_numa_of_networks(names, (size_t)nics.n, numa);
+    for (int32_t i = 0; i < nics.n; i++) {
+        nic[i].numa = numa[i];
+    }
+    return nics.n;
 }

@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/error.h"
+#include "launcher/doctor.h"
 #include "launcher/events_internal.h"
 
 #define MIB 1048576.0
@@ -163,6 +164,25 @@ static void add_gpus(cJSON *event, const ddp_run_t *run)
     }
 }
 
+/* What joins rank 0's machine to the others; one machine uses none. */
+static void add_nics(cJSON *event, const ddp_run_t *run)
+{
+    const bool      has_more = event != NULL && ddp_comm_machines(run->comm) > 1;
+    ddp_nic_facts_t nic[DDP_FACTS_NICS];
+    const int32_t   n    = has_more ? ddp_nics_read(nic) : 0;
+    cJSON          *list = has_more ? cJSON_AddArrayToObject(event, "nics") : NULL;
+
+    for (int32_t i = 0; list != NULL && i < n; i++) {
+        cJSON *object = cJSON_CreateObject();
+
+        add_text(object, "name", nic[i].name);
+        add_text(object, "address", nic[i].address);
+        ddp_events_number(object, "mbit_s", nic[i].mbit);
+        ddp_events_number(object, "numa", nic[i].numa);
+        (void)cJSON_AddItemToArray(list, object);
+    }
+}
+
 /* Of train.mode dp. */
 static void add_devices(cJSON *event, const ddp_run_t *run)
 {
@@ -193,6 +213,7 @@ void ddp_event_start(ddp_run_t *run)
     ddp_events_number(event, "machines", ddp_comm_machines(run->comm));
     add_text(event, "device", run->gpus != NULL ? "cuda" : "cpu");
     add_gpus(event, run);
+    add_nics(event, run);
     add_text(event, "isa", ddp_run_arithmetic(run));
     if (run->config.train.precision == DDP_PRECISION_BF16 && run->gpus == NULL) {
         add_text(event, "bf16", ddp_isa_has_bf16(run->isa) ? "instruction" : "emulated");

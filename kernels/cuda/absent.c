@@ -15,6 +15,12 @@ void ddp_cuda_probe(ddp_cuda_info_t *info)
     *info = (ddp_cuda_info_t){.reason = "built without CUDA"};
 }
 
+bool ddp_cuda_cudnn(char text[DDP_CUDA_TEXT_SIZE])
+{
+    text[0] = '\0';
+    return false;
+}
+
 ddp_status_t ddp_cuda_describe(int ordinal, ddp_cuda_device_info_t *info)
 {
     const ddp_backend_t *backend = NULL;

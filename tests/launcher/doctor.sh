@@ -152,6 +152,7 @@ gpus()
     finds ok gpu.driver 'CUDA 13'
     finds ok gpu.device 'GPU 2, cusim, 0000:03:00.0'
     holds out '^ok    gpu.nccl: '
+    holds out 'gpu.cudnn: '
     ranks 4 0 doctor
     finds warn gpu.ranks 'has 4 ranks and 3 GPUs'
     CUSIM_DEVICES=0 run 0 "$program" doctor

@@ -31,6 +31,10 @@ link = [f for f in json.load(open("out"))["findings"] if f["name"] == "link"]
 assert len(link) == 1 and link[0]["machine_a"] == 0 and link[0]["machine_b"] == 1, link
 assert 5000 < link[0]["latency_us"] < 2000000 and 1 < link[0]["mbit_s"] < 55, link
 END
+    # the start event tells the same of the network as doctor.
+    run 0 on node1 mpirun --host node1,node2 "$program" --set data.kind=shapes --set data.samples=200 --set data.test_samples=64 \
+        --set train.batch=64 --set train.steps=1 --set model.kind=mlp --out a
+    holds a/metrics.jsonl '"nics":\[{"name":"eth0","address":"10.77.0.1","mbit_s":-*[0-9]*,"numa":-*[0-9]*}\]'
 }
 
 differ()
@@ -44,7 +48,6 @@ differ()
     run 0 on node1 mpirun --host node1,node2 "$program" doctor --out /dev/shm
     finds warn folder.shared 'rank 1 on node2'
     finds warn folder.space 'tmpfs'
-    : >/dev/shm/text
     # data that one host has
     on node1 sh -c 'seq 1 20000 >/dev/shm/my.txt'
     gpt='--set model.kind=gpt2 --set model.preset=tiny --set data.path=/dev/shm/my.txt --set train.batch=8'

@@ -387,12 +387,14 @@ START_TEST(gpus_are_counted_once_for_a_machine)
     int n = pretend(2, 2);
 
     for (int r = 0; r < n; r++) { /* as srun --gpus-per-task=1 shows them */
-        facts[r].cuda.devices   = 1;
-        facts[r].n_gpus         = 1;
-        facts[r].gpu_numa[0]    = r % 2;
-        facts[r].nic[0].numa    = 0;
-        facts[r].has_nccl       = 1;
-        facts[r].nccl_version   = 22809;
+        facts[r].cuda.devices = 1;
+        facts[r].n_gpus       = 1;
+        facts[r].gpu_numa[0]  = r % 2;
+        facts[r].nic[0].numa  = 0;
+        facts[r].has_nccl     = 1;
+        facts[r].nccl_version = 22809;
+        facts[r].has_cudnn    = 1;
+        (void)snprintf(facts[r].cudnn, sizeof(facts[r].cudnn), "9.13.1");
         facts[r].gpu[0].uuid[0] = (uint8_t)(r % 2);
         (void)snprintf(facts[r].gpu[0].name, sizeof(facts[r].gpu[0].name), "NVIDIA H200");
     }
@@ -405,6 +407,9 @@ START_TEST(gpus_are_counted_once_for_a_machine)
     facts[0].has_nccl       = 0;
     (void)snprintf(facts[0].no_nccl, sizeof(facts[0].no_nccl), "libnccl.so.2 is not there");
     assert_only(n, DDP_FINDING_WARN, "gpu", "nccl", "libnccl.so.2 is not there");
+    facts[0].has_nccl  = 1;
+    facts[0].has_cudnn = 0;
+    assert_only(n, DDP_FINDING_WARN, "gpu", "cudnn", "9.13.1|slower|DDP_CUDNN_PATH");
     facts[2].cuda = (ddp_cuda_info_t){.reason = "no driver"};
     assert_only(n, DDP_FINDING_FAIL, "gpu", "driver",
                 "rank 0 on node1|rank 2 on node2|no driver|ddp.device=cpu");
