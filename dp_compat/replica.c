@@ -65,6 +65,9 @@ static ddp_status_t make_device(ddp_replica_t *replica)
     params.memory_bytes = replica->dp->caps[replica->index];
     DDP_TRY(ddp_device_create(&params, &replica->device));
     DDP_TRY(ddp_stream_create(replica->device, "compute", &replica->stream));
+    if (ddp_stream_has_graphs(replica->dp->replica[0].stream)) {
+        DDP_TRY(ddp_stream_use_graphs(replica->stream));
+    }
 out:
     return status;
 }

@@ -103,6 +103,9 @@ typedef struct ddp_backend {
     ddp_status_t (*stream_open)(ddp_stream_t *stream, bool is_urgent);
     /** See ddp_stream_reserve(). NULL: nothing to do. */
     ddp_status_t (*stream_reserve)(ddp_stream_t *stream, const ddp_scratch_t *scratch);
+    /** See ddp_stream_use_graphs(). NULL, both: operations run one by one. */
+    ddp_status_t (*stream_use_graphs)(ddp_stream_t *stream);
+    const ddp_graphs_report_t *(*stream_graphs)(const ddp_stream_t *stream); /* NULL: not in use */
     void (*stream_close)(ddp_stream_t *stream);
     ddp_status_t (*submit)(ddp_stream_t *stream, const char *name, ddp_work_fn_t *fn, const void *args,
                            size_t args_bytes);

@@ -199,6 +199,33 @@ ddp_status_t ddp_stream_reserve(ddp_stream_t *stream, const ddp_scratch_t *scrat
     return backend->stream_reserve != NULL ? backend->stream_reserve(stream, scratch) : DDP_OK;
 }
 
+ddp_status_t ddp_stream_use_graphs(ddp_stream_t *stream)
+{
+    const ddp_backend_t *backend = stream->device->backend;
+
+    return backend->stream_use_graphs != NULL && !stream->device->dry ? backend->stream_use_graphs(stream)
+                                                                      : DDP_OK;
+}
+
+static const ddp_graphs_report_t *graphs_of(const ddp_stream_t *stream)
+{
+    const ddp_backend_t *backend = stream->device->backend;
+
+    return backend->stream_graphs != NULL && !stream->device->dry ? backend->stream_graphs(stream) : NULL;
+}
+
+bool ddp_stream_has_graphs(const ddp_stream_t *stream)
+{
+    return graphs_of(stream) != NULL;
+}
+
+ddp_graphs_report_t ddp_stream_graphs(const ddp_stream_t *stream)
+{
+    const ddp_graphs_report_t *report = graphs_of(stream);
+
+    return report != NULL ? *report : (ddp_graphs_report_t){.graphs = 0};
+}
+
 ddp_status_t ddp_stream_status(const ddp_stream_t *stream)
 {
     return stream->status < 0 ? ddp_fail(stream->status, "%s", stream->line) : DDP_OK;

@@ -226,6 +226,29 @@ DDP_API ddp_scratch_t ddp_device_dry_scratch(const ddp_device_t *device);
  */
 DDP_API ddp_status_t ddp_stream_reserve(ddp_stream_t *stream, const ddp_scratch_t *scratch) DDP_NODISCARD;
 
+/**
+ * From now on the stream of a cuda device keeps operations (kernels/ops*.h) back until something else is
+ * asked of it: an event, a copy, a wait, work of its own by NCCL or the reducer. What has come together by
+ * then and came before in the same way, with the same arguments to the last bit, goes to the device as one
+ * CUDA graph, so that the host does not launch each kernel. Everything else runs as without. The results have
+ * the same bits; errors of an operation may come later. Kept at most DDP_GRAPHS_MOST graphs, then no more are
+ * made. On cpu devices, and where an operation cannot be captured, nothing changes; the latter is said in a
+ * warning, once. Before the first operation, and before a tape is made for the stream.
+ * @return DDP_ERR_NO_MEMORY
+ */
+DDP_API ddp_status_t ddp_stream_use_graphs(ddp_stream_t *stream) DDP_NODISCARD;
+#define DDP_GRAPHS_MOST 1024
+DDP_API bool ddp_stream_has_graphs(const ddp_stream_t *stream);
+/** What came of it. */
+typedef struct ddp_graphs_report {
+    uint64_t graphs;   /* made */
+    uint64_t launches; /* of graphs */
+    uint64_t launched; /* operations that came in them */
+    uint64_t single;   /* operations that were run one by one */
+} ddp_graphs_report_t;
+/** Without graphs zeros. */
+DDP_API ddp_graphs_report_t ddp_stream_graphs(const ddp_stream_t *stream);
+
 /** An event: a point in one stream; never recorded = already done. */
 DDP_API ddp_status_t ddp_event_create(ddp_device_t *device, ddp_event_t **event_p) DDP_NODISCARD;
 /** As ddp_event_create(): an event that knows when its point was reached. On cuda recording one costs a

@@ -147,6 +147,7 @@ ddp_status_t ddp_op_dropout(ddp_stream_t *stream, const ddp_dropout_args_t *args
 
     DDP_TRY(ddp_check_call("dropout", stream, args));
     DDP_TRY(ddp_check_dropout(args));
+    DDP_TRY(ddp_check_place("dropout", stream, &args->key));
     DDP_TRY(DDP_CALL_OP(stream, dropout, args));
 out:
     return status;

@@ -240,12 +240,20 @@ DDP_API ddp_status_t ddp_op_scale(ddp_stream_t *stream, float alpha, float *y, s
 DDP_API ddp_status_t ddp_op_sumsq(ddp_stream_t *stream, const float *x, size_t count,
                                   double *sum_p) DDP_NODISCARD;
 
+/** Where in a training a micro-batch is, in memory of a device: work that reads it there is the same for all
+ * micro-batches. */
+typedef struct ddp_rng_place {
+    uint64_t step, first_row;
+} ddp_rng_place_t;
+
 /** Who draws a random number: counter-based, so that nothing depends on the rank. Philox 4x32-10, Salmon et
  * al. 2011. */
 typedef struct ddp_rng_key {
-    uint64_t seed;
-    uint64_t step;
-    uint32_t layer;
+    uint64_t               seed;
+    uint64_t               step;
+    uint32_t               layer;
+    const ddp_rng_place_t *place; /* cuda, device, or NULL: is read when the work runs, and added to `step`
+                                     and to the operation's first_row. Of dropouts only */
 } ddp_rng_key_t;
 
 /**

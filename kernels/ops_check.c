@@ -254,6 +254,16 @@ out:
     return status;
 }
 
+ddp_status_t ddp_check_place(const char *op, ddp_stream_t *stream, const ddp_rng_key_t *key)
+{
+    ddp_status_t status = DDP_OK;
+
+    DDP_REQUIRE(key->place == NULL || ddp_device_kind(ddp_stream_device(stream)) == DDP_DEVICE_CUDA,
+                DDP_ERR_UNSUPPORTED, "%s: a place in device memory is for cuda devices", op);
+out:
+    return status;
+}
+
 ddp_status_t ddp_check_dropout(const ddp_dropout_args_t *args)
 {
     ddp_status_t status = DDP_OK;

@@ -15,6 +15,8 @@ ddp_status_t ddp_check_cross_entropy(const ddp_cross_entropy_args_t *args);
 ddp_status_t ddp_check_mse(const ddp_mse_args_t *args);
 ddp_status_t ddp_check_dropout(const ddp_dropout_args_t *args);
 ddp_status_t ddp_check_uniform(const ddp_uniform_args_t *args);
+/** A key's place is for cuda. */
+ddp_status_t ddp_check_place(const char *op, ddp_stream_t *stream, const ddp_rng_key_t *key);
 /** A stream and arguments were given. */
 ddp_status_t ddp_check_call(const char *op, const ddp_stream_t *stream, const void *args);
 /** The product of four extents fits in memory as floats. */

@@ -120,12 +120,19 @@ out:
     return status;
 }
 
+/* Without dropout it is not read. */
+static ddp_status_t check_key(const char *op, ddp_stream_t *stream, const ddp_attention_args_t *args)
+{
+    return args->dropout > 0.0F ? ddp_check_place(op, stream, &args->key) : DDP_OK;
+}
+
 ddp_status_t ddp_op_attention(ddp_stream_t *stream, const ddp_attention_args_t *args)
 {
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(ddp_check_call("attention", stream, args));
     DDP_TRY(check_attention("attention", args));
+    DDP_TRY(check_key("attention", stream, args));
     DDP_TRY(DDP_CALL_OP(stream, attention, args));
 out:
     return status;
@@ -139,6 +146,7 @@ ddp_status_t ddp_op_attention_backward(ddp_stream_t *stream, const ddp_attention
 
     DDP_TRY(ddp_check_call(op, stream, args));
     DDP_TRY(check_attention(op, &args->forward));
+    DDP_TRY(check_key(op, stream, &args->forward));
     count = args->forward.sequences * args->forward.length;
     DDP_TRY(ddp_check_operand(op, "log_sum", args->forward.log_sum, count));
     DDP_TRY(ddp_check_operand(op, "dy", args->dy, count));

@@ -63,8 +63,8 @@ DDP_PHILOX_FUNCTION void ddp_philox_draw(uint64_t key, const uint32_t counter[4]
     random[3] = c3;
 }
 
-/* The key of one (seed, step, layer, use): itself drawn with the seed as the key. */
-static inline uint64_t ddp_philox_stream(const ddp_rng_key_t *key, uint32_t use)
+/* The key of one (seed, step, layer, use), without a place: itself drawn with the seed as the key. */
+DDP_PHILOX_FUNCTION uint64_t ddp_philox_stream(const ddp_rng_key_t *key, uint32_t use)
 {
     const uint32_t counter[4] = {(uint32_t)key->step, (uint32_t)(key->step >> 32), key->layer, use};
     uint32_t       random[4];

@@ -63,7 +63,7 @@ typedef struct ddp_config {
         uint64_t seed, log_every, eval_every, sample_tokens;
         double   peak_gflops;
         int      mode; /* ddp_mode_t */
-        bool     trace;
+        bool     trace, graphs;
         int      nonfinite;                    /* ddp_nonfinite_t */
         int      recompute;                    /* ddp_recompute_t */
         int      precision;                    /* ddp_precision_t */

@@ -113,6 +113,10 @@ const ddp_key_t ddp_keys[] = {
     CHOICE(train, recompute, "none", "none|blocks", "model.kind=gpt2|resnet",
            "blocks: backward runs each block again instead of keeping what is inside: less memory, about a "
            "third more time, the same bits"),
+    {"train", "graphs", KEY_BOOL, AT(train.graphs), "false", 0, 0, false, false, NULL, "", "ddp.device=cuda",
+     "operations that come in the same way in each step go to the GPU as CUDA graphs, with the same bits: "
+     "the "
+     "host does not launch each kernel"},
     REAL(train, peak_gflops, "0", 0, 1e9, "GFLOP/s", NULL,
          "of one rank, what mfu in step events is a share of; 0: measured at start, by a matrix product "
          "of train.precision"),

@@ -83,7 +83,7 @@ bool ddp_config_drop_ranks(ddp_config_t *config, char *text, size_t size)
 
 bool ddp_config_is_place(size_t i)
 {
-    static const char *const places[] = {"train.mode",  "ddp.device",   "ddp.share_gpu",
+    static const char *const places[] = {"train.mode",  "train.graphs", "ddp.device",     "ddp.share_gpu",
                                          "ddp.backend", "ddp.max_ctas", "optimizer.shard"};
     const ddp_key_t         *key      = &ddp_keys[i];
     char                     name[64];

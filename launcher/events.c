@@ -370,6 +370,19 @@ void ddp_event_eval(ddp_run_t *run, uint64_t step, uint64_t epoch, const ddp_eva
     ddp_events_write(run, event);
 }
 
+/* What came of train.graphs on this rank, or on the first device. */
+static void add_graphs(cJSON *event, const ddp_run_t *run)
+{
+    const ddp_graphs_report_t report = ddp_stream_graphs(run->compute);
+
+    if (ddp_stream_has_graphs(run->compute)) {
+        ddp_events_number(event, "graphs", (double)report.graphs);
+        ddp_events_number(event, "graph_launches", (double)report.launches);
+        ddp_events_number(event, "graph_share",
+                          (double)report.launched / (double)(report.launched + report.single));
+    }
+}
+
 void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
 {
     cJSON *event = ddp_metrics_event("end");
@@ -383,6 +396,7 @@ void ddp_event_end(ddp_run_t *run, const ddp_end_report_t *report)
     ddp_events_number(event, "peak_rss_mb", (double)report->use.peak_rss / MIB);
     ddp_events_number(event, "pss_mb", (double)report->use.pss / MIB);
     ddp_events_add_use(event, run, report);
+    add_graphs(event, run);
     if (report->test.perplexity > 0) {
         ddp_events_number(event, "perplexity", report->test.perplexity);
     }

@@ -29,6 +29,9 @@ static ddp_status_t create_device(ddp_run_t *run)
     DDP_TRY(ddp_device_create(&params, &run->device));
     ddp_comm_attach(run->comm, run->device);
     DDP_TRY(ddp_stream_create(run->device, "compute", &run->compute));
+    if (run->config.train.graphs) {
+        DDP_TRY(ddp_stream_use_graphs(run->compute));
+    }
 out:
     return status;
 }

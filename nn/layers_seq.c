@@ -189,7 +189,7 @@ ddp_status_t ddp_nn_attention(ddp_tape_t *tape, ddp_tensor_t *qkv, size_t heads,
     args.length    = qkv->shape[1];
     args.channels  = qkv->shape[2] / 3;
     args.dropout   = tape->begin.training ? dropout : 0.0F;
-    args.first_row = tape->begin.first_row;
+    args.first_row = ddp_tape_first_row(tape);
     args.key       = ddp_tape_next_key(tape);
     shape[0]       = args.sequences;
     shape[1]       = args.length;

@@ -140,7 +140,7 @@ ddp_status_t ddp_nn_dropout(ddp_tape_t *tape, ddp_tensor_t *x, float p, ddp_tens
     ddp_dropout_args_t args   = {.x         = x->data,
                                  .rows      = x->shape[0],
                                  .width     = 1,
-                                 .first_row = tape->begin.first_row,
+                                 .first_row = ddp_tape_first_row(tape),
                                  .p         = p,
                                  .key       = ddp_tape_next_key(tape)};
 

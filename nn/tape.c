@@ -36,6 +36,7 @@ ddp_status_t ddp_tape_create(const ddp_tape_params_t *params, ddp_tape_t **tape_
     tape->written = calloc(n, sizeof(*tape->written));
     DDP_REQUIRE(tape->uses != NULL && tape->left != NULL && tape->written != NULL, DDP_ERR_NO_MEMORY,
                 "no memory for the use counts of %zu parameters", n);
+    DDP_TRY(ddp_tape_make_place(tape));
     *tape_p = tape;
     tape    = NULL;
 out:
@@ -108,7 +109,7 @@ ddp_status_t ddp_tape_begin(ddp_tape_t *tape, const ddp_tape_begin_t *begin)
     /* Work of the last micro-batch may still be to run; it is ordered before whatever writes here next. */
     ddp_arena_reset(&tape->activations);
     ddp_arena_reset(&tape->host);
-    return DDP_OK;
+    return ddp_tape_send_place(tape);
 }
 
 ddp_status_t ddp_tape_input(ddp_tape_t *tape, const float *data, size_t ndim, const size_t *shape,
@@ -246,12 +247,6 @@ ddp_status_t ddp_tape_record(ddp_tape_t *tape, ddp_node_backward_fn_t *backward,
     *node_p = node;
 out:
     return status;
-}
-
-ddp_rng_key_t ddp_tape_next_key(ddp_tape_t *tape)
-{
-    return (ddp_rng_key_t){
-        .seed = tape->begin.seed, .step = tape->begin.step, .layer = tape->dropout_layers++};
 }
 
 ddp_status_t ddp_tape_average(ddp_tape_t *tape, const char *layer, size_t index, float **statistic_p,

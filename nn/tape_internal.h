@@ -87,6 +87,12 @@ typedef struct ddp_tape_stage {
     ddp_event_t *copied; /* owned */
 } ddp_tape_stage_t;
 
+/** Uploads on their way, one piece of memory after the other. */
+typedef struct ddp_tape_ring {
+    ddp_tape_stage_t stages[DDP_TAPE_STAGES];
+    size_t           next;
+} ddp_tape_ring_t;
+
 struct ddp_tape {
     ddp_stream_t        *stream; /* borrowed */
     ddp_params_t        *params; /* borrowed */
@@ -116,13 +122,20 @@ struct ddp_tape {
     size_t               n_uses;  /* of any trained parameter, second runs too, since create */
     uint32_t            *left;    /* owned, [n_params]: uses that backward has still to pass */
     uint8_t             *written; /* owned, [n_params]: backward wrote the gradient */
-    ddp_tape_stage_t     stages[DDP_TAPE_STAGES];
-    size_t               next_stage;
+    ddp_tape_ring_t      samples;
+    ddp_tape_ring_t      places;
+    ddp_rng_place_t     *place; /* owned, device: of the running micro-batch; NULL: keys hold it themselves */
     size_t               stage_allocations;
 };
 
-/** tape_upload.c. The copies have run. */
+/** tape_upload.c. Where streams make graphs of their work, that is to be the same for all micro-batches. */
+ddp_status_t ddp_tape_make_place(ddp_tape_t *tape) DDP_NODISCARD;
+/** begin is there, in order of the stream. */
+ddp_status_t ddp_tape_send_place(ddp_tape_t *tape) DDP_NODISCARD;
+/** The copies have run. */
 void ddp_tape_free_stages(ddp_tape_t *tape);
+/** Where the micro-batch begins in the global batch, for an operation that has a key too. */
+uint64_t ddp_tape_first_row(const ddp_tape_t *tape);
 
 /** Check a parameter handle. @return its description in *desc_p; DDP_ERR_INVALID_ARG, DDP_ERR_STATE */
 ddp_status_t ddp_tape_param(const ddp_tape_t *tape, const char *layer, size_t index,

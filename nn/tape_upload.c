@@ -1,21 +1,32 @@
-/* Samples on their way from host memory to a tape. Copies from page-locked memory run while the host goes on,
- * so each goes through a piece of the tape's own, which is written again only after its copy ran. */
+/* What changes from micro-batch to micro-batch, on its way from host memory to a tape: samples, and the place
+ * in the training. Copies from page-locked memory run while the host goes on, so each goes through a piece of
+ * the tape's own, which is written again only after its copy ran. */
 #include <string.h>
 
 #include "base/error.h"
 #include "nn/tape_internal.h"
 
+static void free_ring(ddp_tape_t *tape, ddp_tape_ring_t *ring)
+{
+    const ddp_allocator_t *memory = ddp_device_host_allocator(ddp_stream_device(tape->stream));
+
+    for (size_t i = 0; i < DDP_TAPE_STAGES; i++) {
+        memory->release(memory->ctx, ring->stages[i].memory);
+        ddp_event_destroy(&ring->stages[i].copied);
+    }
+}
+
 void ddp_tape_free_stages(ddp_tape_t *tape)
 {
     const ddp_allocator_t *memory = NULL;
 
-    if (tape->stage_allocations == 0) {
-        return;
+    if (tape->stage_allocations > 0) {
+        free_ring(tape, &tape->samples);
+        free_ring(tape, &tape->places);
     }
-    memory = ddp_device_host_allocator(ddp_stream_device(tape->stream));
-    for (size_t i = 0; i < DDP_TAPE_STAGES; i++) {
-        memory->release(memory->ctx, tape->stages[i].memory);
-        ddp_event_destroy(&tape->stages[i].copied);
+    if (tape->place != NULL) {
+        memory = ddp_device_allocator(ddp_stream_device(tape->stream));
+        memory->release(memory->ctx, tape->place);
     }
 }
 
@@ -42,12 +53,12 @@ out:
     return status;
 }
 
-static ddp_status_t send(ddp_tape_t *tape, const void *host, size_t bytes, void *to)
+static ddp_status_t send(ddp_tape_t *tape, ddp_tape_ring_t *ring, const void *host, size_t bytes, void *to)
 {
     ddp_status_t      status = DDP_OK;
-    ddp_tape_stage_t *stage  = &tape->stages[tape->next_stage];
+    ddp_tape_stage_t *stage  = &ring->stages[ring->next];
 
-    tape->next_stage = (tape->next_stage + 1) % DDP_TAPE_STAGES;
+    ring->next = (ring->next + 1) % DDP_TAPE_STAGES;
     if (stage->copied != NULL) {
         DDP_TRY(ddp_event_synchronize(stage->copied, -1));
     }
@@ -73,9 +84,49 @@ ddp_status_t ddp_tape_upload(ddp_tape_t *tape, const void *host, size_t bytes, c
     }
     DDP_TRY(ddp_tape_keep(tape, bytes, &memory));
     if (!ddp_device_is_dry(device)) {
-        DDP_TRY(send(tape, host, bytes, memory));
+        DDP_TRY(send(tape, &tape->samples, host, bytes, memory));
     }
     *device_p = memory;
 out:
     return status;
+}
+
+ddp_status_t ddp_tape_make_place(ddp_tape_t *tape)
+{
+    ddp_status_t           status = DDP_OK;
+    ddp_device_t          *device = ddp_stream_device(tape->stream);
+    const ddp_allocator_t *memory = ddp_device_allocator(device);
+    void                  *place  = NULL;
+
+    if (ddp_stream_has_graphs(tape->stream)) {
+        DDP_TRY(memory->acquire(memory->ctx, "the place of a micro-batch", sizeof(*tape->place), &place));
+        tape->place = place;
+        for (size_t i = 0; i < DDP_TAPE_STAGES; i++) {
+            DDP_TRY(grow(tape, &tape->places.stages[i], sizeof(*tape->place)));
+        }
+    }
+out:
+    return status;
+}
+
+ddp_status_t ddp_tape_send_place(ddp_tape_t *tape)
+{
+    const ddp_rng_place_t place = {.step = tape->begin.step, .first_row = tape->begin.first_row};
+
+    return tape->place != NULL && tape->begin.training
+               ? send(tape, &tape->places, &place, sizeof(place), tape->place)
+               : DDP_OK;
+}
+
+ddp_rng_key_t ddp_tape_next_key(ddp_tape_t *tape)
+{
+    return (ddp_rng_key_t){.seed  = tape->begin.seed,
+                           .step  = tape->place == NULL ? tape->begin.step : 0,
+                           .layer = tape->dropout_layers++,
+                           .place = tape->place};
+}
+
+uint64_t ddp_tape_first_row(const ddp_tape_t *tape)
+{
+    return tape->place == NULL ? tape->begin.first_row : 0;
 }

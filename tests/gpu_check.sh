@@ -197,16 +197,38 @@ watchdog()
     [ $code -ne 0 ]
 }
 
-# GPT-2 on random tokens: tokens a second, and where a step's time goes.
+# fast_gpt ARGUMENT...: GPT-2 on random tokens
+fast_gpt()
+{
+    "$program" --set model.kind=gpt2 $speed_model --set data.path=tokens.u16 --set data.test_samples=1 $speed_run \
+        --set model.dropout=0 --set checkpoint.every_epochs=0 --log error "$@"
+}
+
+# Tokens a second, and where a step's time goes.
 speed()
 {
     head -c $((speed_samples * 2200)) /dev/urandom | LC_ALL=C tr '\200-\377' '\000-\177' >tokens.u16
-    "$program" --set model.kind=gpt2 $speed_model --set data.path=tokens.u16 --set data.test_samples=1 $speed_run \
-        --set model.dropout=0 --set checkpoint.every_epochs=0 --log error --out speed || return 1
+    fast_gpt --out speed || return 1
     for name in tokens_per_s step_ms forward_ms backward_ms exposed_comm_ms mfu; do
         echo "$name $(field speed $name)" >>said
     done
     cp speed/metrics.jsonl "$out/speed.jsonl"
+}
+
+# Steps as CUDA graphs: the same bits, and the time of a step with and without, of a small model, whose kernels are short, and
+# of the one before.
+graphs()
+{
+    make_text
+    for way in false true; do
+        "$program" $gpt --set model.dropout=0.1 --set train.steps=$graph_steps --set ddp.reduction=exact --set train.graphs=$way \
+            --out small.$way >weights.$way || return 1
+        echo "graphs $way: small step_ms $(field small.$way step_ms);" >>said
+    done
+    cmp weights.false weights.true || { echo 'other weights with graphs' >>said; return 1; }
+    sed -n 's/.*"event":"end".*"graph_share":\([^,]*\).*/share \1/p' small.true/metrics.jsonl >>said
+    fast_gpt --set train.graphs=true --out speed.graphs || return 1
+    echo "124m tokens_per_s $(field speed tokens_per_s), with graphs $(field speed.graphs tokens_per_s)" >>said
 }
 
 pytorch()
@@ -220,25 +242,28 @@ kernels_pattern='*'
 speed_model='--set model.preset=124m --set model.context=1024'
 speed_run='--set train.batch=64 --set train.micro_batch=32 --set train.steps=30 --set train.log_every=10 --set train.precision=bf16'
 speed_samples=2000
+graph_steps=200
 torch_options='--batch 32'
 if [ "$rehearsal" = 1 ]; then
     kernels_pattern=vector
     speed_model='--set model.preset=tiny --set model.vocab=32768'
     speed_run='--set train.batch=2 --set train.micro_batch=1 --set train.steps=1 --set train.precision=bf16 --set train.peak_gflops=1'
     speed_samples=2
+    graph_steps=4
     torch_options='--device cpu --layers 1 --channels 64 --heads 2 --context 32 --batch 2 --steps 2'
 fi
-export program tests mpirun out top kernels_pattern speed_model speed_run speed_samples torch_options
+export program tests mpirun out top kernels_pattern speed_model speed_run speed_samples graph_steps torch_options
 
 check device 30 device
-check kernels 240 kernels
+check kernels 220 kernels
 check training 60 training
 check libraries 60 libraries
 check nccl 90 nccl
 check watchdog 60 watchdog
-check speed 120 speed
+check speed 100 speed
+check graphs 60 graphs
 check pytorch 100 pytorch
-check sanitizer 140 sanitizer
+check sanitizer 120 sanitizer
 
 printf '\n],"rehearsal":%s,"failed":%s,"date":"%s"}\n' "$([ "$rehearsal" = 1 ] && echo true || echo false)" \
     "$([ $failed = 1 ] && echo true || echo false)" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$json"

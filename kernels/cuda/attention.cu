@@ -58,6 +58,7 @@ static __global__ void __launch_bounds__(AT_THREADS, 2)
     float                s[AT_OWN][AT_OWN];
     running_t            run;
 
+    at_draw(a, rules);
 #pragma unroll
     for (int r = 0; r < AT_OWN; r++) {
         run.top[r] = -INFINITY;

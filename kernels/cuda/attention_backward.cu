@@ -146,6 +146,7 @@ static __global__ void __launch_bounds__(AT_THREADS, 2)
     float                       delta[AT_OWN];
     float                       ds[AT_OWN][AT_OWN];
 
+    at_draw(a, rules);
     deltas(args, b, r0, delta);
     for (size_t k0 = 0; k0 <= r0; k0 += AT_TILE) {
         weights(args, b, rules, r0, k0, delta, room, ds);
@@ -169,6 +170,7 @@ static __global__ void __launch_bounds__(AT_THREADS, 2)
     float                       delta[AT_OWN];
     float                       ds[AT_OWN][AT_OWN];
 
+    at_draw(a, rules);
     for (size_t r0 = k0; r0 < a.length; r0 += AT_TILE) {
         deltas(args, b, r0, delta);
         weights(args, b, rules, r0, k0, delta, room, ds);

@@ -30,7 +30,7 @@ struct at_room_t {
 
 /* Which weights are kept, and how products are rounded. */
 typedef struct at_rules {
-    uint64_t        stream; /* of random numbers */
+    uint64_t        stream; /* of random numbers; at_draw() */
     uint32_t        threshold;
     float           factor; /* of what is kept; 0: nothing is dropped */
     float           scale;  /* of scores */
@@ -55,7 +55,6 @@ static inline at_rules_t at_rules_of(const ddp_attention_args_t *args)
                         args->precision};
 
     if (args->dropout > 0.0F) {
-        rules.stream    = ddp_philox_stream(&args->key, DDP_PHILOX_WEIGHTS);
         rules.threshold = ddp_philox_threshold(args->dropout);
         rules.factor    = 1.0F / (1.0F - args->dropout);
     }
@@ -214,10 +213,20 @@ static __device__ inline void at_keep(const at_rules_t &rules, uint64_t row, siz
     }
 }
 
+/** What the numbers are drawn with. */
+static __device__ inline void at_draw(const ddp_attention_args_t &a, at_rules_t &rules)
+{
+    if (rules.factor > 0.0F) {
+        rules.stream = ddp_philox_stream_at(a.key, DDP_PHILOX_WEIGHTS);
+    }
+}
+
 /** The upper half of the random numbers' counters: sequence and head. */
 static __device__ inline uint64_t at_random_row(const ddp_attention_args_t &a, const at_place_t &place)
 {
-    return a.first_row + place.sequence + ((uint64_t)place.head << 48);
+    const uint64_t first = a.dropout > 0.0F ? ddp_philox_row_at(a.key, a.first_row) : 0;
+
+    return first + place.sequence + ((uint64_t)place.head << 48);
 }
 
 /** to[i0 + i][column + j] (+)= sum[r][c] * factor[r] */

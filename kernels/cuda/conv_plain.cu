@@ -394,7 +394,7 @@ ddp_status_t ddp_cuda_conv2d_plain(ddp_stream_t *stream, const ddp_conv2d_args_t
     return ddp_cuda_launched(stream, "conv2d");
 }
 
-static void launch_dx(const ddp_stream_t *stream, const ddp_conv2d_backward_args_t *args)
+static void launch_dx(ddp_stream_t *stream, const ddp_conv2d_backward_args_t *args)
 {
     const ddp_conv2d_shape_t *s      = &args->shape;
     const size_t              pixels = s->n * s->in_h * s->in_w;
@@ -410,7 +410,7 @@ static void launch_dx(const ddp_stream_t *stream, const ddp_conv2d_backward_args
     }
 }
 
-static void launch_dw(const ddp_stream_t *stream, const ddp_conv2d_backward_args_t *args)
+static void launch_dw(ddp_stream_t *stream, const ddp_conv2d_backward_args_t *args)
 {
     const ddp_conv2d_shape_t *s      = &args->shape;
     const size_t              pixels = s->n * s->out_h * s->out_w;

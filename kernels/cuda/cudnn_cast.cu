@@ -26,7 +26,7 @@ static __global__ void round_kernel(ddp_precision_t precision, const float *x, s
 }
 
 template <ddp_precision_t P>
-static void widen(const ddp_stream_t *stream, const uint16_t *x, size_t count, float *y, bool accumulate)
+static void widen(ddp_stream_t *stream, const uint16_t *x, size_t count, float *y, bool accumulate)
 {
     const unsigned     blocks = ddp_cuda_blocks(stream, count);
     const cudaStream_t native = ddp_cuda_stream(stream);

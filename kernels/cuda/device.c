@@ -8,6 +8,7 @@
 #include "kernels/cuda.h"
 #include "kernels/cuda/device_internal.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/graphs.h"
 #include "kernels/cuda/ops.h"
 
 ddp_status_t ddp_cuda_fail(const ddp_device_t *device, cudaError_t error, const char *what)
@@ -24,9 +25,14 @@ int ddp_cuda_ordinal(const ddp_device_t *device)
     return device->ordinal;
 }
 
-cudaStream_t ddp_cuda_stream(const ddp_stream_t *stream)
+cudaStream_t ddp_cuda_stream(ddp_stream_t *stream)
 {
-    return stream->native != NULL ? ddp_cuda_lane_of(stream)->stream : NULL;
+    if (stream->native == NULL) { /* dry */
+        return NULL;
+    }
+    /* Whoever asks gives it work, which comes after what is kept back. */
+    ddp_ignore(ddp_cuda_graphs_flush(stream), "the stream has failed, and says so to whoever asks next");
+    return ddp_cuda_lane_of(stream)->stream;
 }
 
 ddp_cuda_fault_t *ddp_cuda_fault(const ddp_stream_t *stream)
@@ -211,6 +217,8 @@ ddp_status_t ddp_cuda_backend(const ddp_backend_t **backend_p)
         .rounded_drop       = ddp_cuda_rounded_drop,
         .stream_open        = ddp_cuda_stream_open,
         .stream_reserve     = ddp_cuda_stream_reserve,
+        .stream_use_graphs  = ddp_cuda_graphs_open,
+        .stream_graphs      = ddp_cuda_graphs_report,
         .stream_close       = ddp_cuda_stream_close,
         .submit             = ddp_cuda_submit,
         .stream_synchronize = ddp_cuda_stream_synchronize,

@@ -15,8 +15,9 @@ extern "C" {
 /** Make the device this thread's current one: before a call of CUDA or of one of its libraries. */
 ddp_status_t ddp_cuda_enter(const ddp_device_t *device) DDP_NODISCARD;
 /** Its number among the visible ones. */
-int          ddp_cuda_ordinal(const ddp_device_t *device);
-cudaStream_t ddp_cuda_stream(const ddp_stream_t *stream);
+int ddp_cuda_ordinal(const ddp_device_t *device);
+/** For work of the caller's: what the stream keeps back (kernels/cuda/graphs.h) goes before it. */
+cudaStream_t ddp_cuda_stream(ddp_stream_t *stream);
 /** Where kernels of the stream's device note what they find wrong; they may write there. */
 ddp_cuda_fault_t *ddp_cuda_fault(const ddp_stream_t *stream);
 int               ddp_cuda_multiprocessors(const ddp_stream_t *stream);

@@ -54,6 +54,8 @@ typedef struct ddp_cuda_lane {
     cudaStream_t    stream; /* owned */
     ddp_cuda_room_t room[DDP_CUDA_SCRATCH_USES];
     bool            is_reserved; /* ddp_stream_reserve() was called */
+
+    struct ddp_cuda_graphs *graphs; /* owned; NULL: operations run at once */
 } ddp_cuda_lane_t;
 
 static inline ddp_cuda_lane_t *ddp_cuda_lane_of(const ddp_stream_t *stream)
@@ -96,6 +98,8 @@ ddp_status_t ddp_cuda_stream_reserve(ddp_stream_t *stream, const ddp_scratch_t *
 void         ddp_cuda_scratch_free(ddp_stream_t *stream);
 
 /* stream.c */
+/** The stream has failed for good, with the line of this thread. @return status */
+ddp_status_t ddp_cuda_stream_fail(ddp_stream_t *stream, ddp_status_t status);
 ddp_status_t ddp_cuda_stream_open(ddp_stream_t *stream, bool is_urgent);
 void         ddp_cuda_stream_close(ddp_stream_t *stream);
 ddp_status_t ddp_cuda_submit(ddp_stream_t *stream, const char *name, ddp_work_fn_t *fn, const void *args,

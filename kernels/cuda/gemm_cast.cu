@@ -50,7 +50,7 @@ static __global__ void cast_kernel(const float *x, size_t rows, size_t columns, 
     }
 }
 
-template <ddp_precision_t P> static void launch(const ddp_stream_t *stream, const ddp_cuda_cast_args_t *cast)
+template <ddp_precision_t P> static void launch(ddp_stream_t *stream, const ddp_cuda_cast_args_t *cast)
 {
     const size_t       packs   = cast->pitch / PACK;
     const unsigned     blocks  = ddp_cuda_blocks(stream, cast->rows * packs);

@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(DDP_TILE_THREADS) gemm_kernel(ddp_gemm_
 }
 
 template <ddp_precision_t P>
-static void launch(const ddp_stream_t *stream, const ddp_gemm_args_t *args, unsigned blocks, unsigned across)
+static void launch(ddp_stream_t *stream, const ddp_gemm_args_t *args, unsigned blocks, unsigned across)
 {
     const cudaStream_t native = ddp_cuda_stream(stream);
 

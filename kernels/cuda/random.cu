@@ -23,18 +23,20 @@ static size_t counters_of(size_t count)
 }
 
 typedef struct dropout_values {
-    uint64_t key;
     uint32_t threshold;
     float    factor;
 } dropout_values_t;
 
 static __global__ void dropout_kernel(ddp_dropout_args_t a, dropout_values_t v, size_t row_counters)
 {
+    const uint64_t key       = ddp_philox_stream_at(a.key, DDP_PHILOX_DROPOUT);
+    const uint64_t first_row = ddp_philox_row_at(a.key, a.first_row);
+
     DDP_CUDA_EACH(i, a.rows * row_counters)
     {
         const size_t row     = i / row_counters;
         const size_t counter = i - row * row_counters;
-        const uint4  random  = ddp_philox_at(v.key, counter, a.first_row + row);
+        const uint4  random  = ddp_philox_at(key, counter, first_row + row);
 
         for (size_t word = 0; word < 4; word++) {
             const size_t column = first_of(counter) + word * DDP_PHILOX_LANES;
@@ -54,8 +56,7 @@ static __global__ void dropout_kernel(ddp_dropout_args_t a, dropout_values_t v, 
 ddp_status_t ddp_cuda_dropout(ddp_stream_t *stream, const ddp_dropout_args_t *args)
 {
     const size_t           row_counters = counters_of(args->width);
-    const dropout_values_t values       = {ddp_philox_stream(&args->key, DDP_PHILOX_DROPOUT),
-                                           ddp_philox_threshold(args->p), 1.0F / (1.0F - args->p)};
+    const dropout_values_t values       = {ddp_philox_threshold(args->p), 1.0F / (1.0F - args->p)};
 
     if (args->rows * args->width > 0) {
         LAUNCH(dropout_kernel, ddp_cuda_blocks(stream, args->rows * row_counters), DDP_CUDA_THREADS, 0,

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device_internal.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/graphs.h"
 
 #define PACK 8 /* what a matrix begins at a multiple of, so that it does in 16 bits too */
 
@@ -60,6 +61,11 @@ out:
 
 void ddp_cuda_rounded_drop(ddp_device_t *device)
 {
+    ddp_stream_t *stream = rounded_of(device)->stream;
+
+    if (stream != NULL) {
+        ddp_ignore(ddp_cuda_graphs_flush(stream), "a stream that has failed says so at its next work");
+    }
     rounded_of(device)->stream = NULL;
 }
 

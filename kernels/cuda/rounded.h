@@ -11,11 +11,11 @@ extern "C" {
 
 /** Part of ddp_cuda_device_t; zero: none. */
 typedef struct ddp_cuda_rounded {
-    const float        *values; /* borrowed, [count] */
-    size_t              count;
-    ddp_precision_t     precision;
-    uint16_t           *memory; /* owned, [count] */
-    const ddp_stream_t *stream; /* whose work may read it; NULL: nobody's, the values have changed */
+    const float    *values; /* borrowed, [count] */
+    size_t          count;
+    ddp_precision_t precision;
+    uint16_t       *memory; /* owned, [count] */
+    ddp_stream_t   *stream; /* whose work may read it; NULL: nobody's, the values have changed */
 } ddp_cuda_rounded_t;
 
 /**

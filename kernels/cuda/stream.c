@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "kernels/cuda/device_internal.h"
+#include "kernels/cuda/graphs.h"
 
 ddp_status_t ddp_cuda_stream_open(ddp_stream_t *stream, bool is_urgent)
 {
@@ -34,6 +35,7 @@ void ddp_cuda_stream_close(ddp_stream_t *stream)
     ddp_cuda_lane_t *lane = ddp_cuda_lane_of(stream);
 
     if (lane != NULL) {
+        ddp_cuda_graphs_close(stream);
         ddp_cuda_scratch_free(stream);
         if (ddp_cuda_enter(stream->device) == DDP_OK) {
             (void)cudaStreamDestroy(lane->stream);
@@ -54,7 +56,7 @@ ddp_status_t ddp_cuda_submit(ddp_stream_t *stream, const char *name, ddp_work_fn
                     stream->device->name, name);
 }
 
-static ddp_status_t stream_fail(ddp_stream_t *stream, ddp_status_t status)
+ddp_status_t ddp_cuda_stream_fail(ddp_stream_t *stream, ddp_status_t status)
 {
     stream->status = status;
     (void)snprintf(stream->line, sizeof(stream->line), "%s", ddp_error_line());
@@ -65,7 +67,8 @@ ddp_status_t ddp_cuda_launched(ddp_stream_t *stream, const char *op)
 {
     const cudaError_t error = cudaGetLastError();
 
-    return error == cudaSuccess ? DDP_OK : stream_fail(stream, ddp_cuda_fail(stream->device, error, op));
+    return error == cudaSuccess ? DDP_OK
+                                : ddp_cuda_stream_fail(stream, ddp_cuda_fail(stream->device, error, op));
 }
 
 /* Kernels of all streams of the device note what they find in one place: whoever waits next is told. One of
@@ -137,11 +140,14 @@ out:
 ddp_status_t ddp_cuda_stream_synchronize(ddp_stream_t *stream, int timeout_ms)
 {
     char         what[128];
-    ddp_status_t status;
+    ddp_status_t status = DDP_OK;
 
+    DDP_TRY(ddp_cuda_graphs_flush(stream));
     (void)snprintf(what, sizeof(what), "stream '%.100s'", stream->name);
     status = wait_native(stream->device, ddp_cuda_stream(stream), NULL, what, timeout_ms);
-    return status == DDP_ERR_DEVICE || status == DDP_ERR_INVALID_ARG ? stream_fail(stream, status) : status;
+out:
+    return status == DDP_ERR_DEVICE || status == DDP_ERR_INVALID_ARG ? ddp_cuda_stream_fail(stream, status)
+                                                                     : status;
 }
 
 ddp_status_t ddp_cuda_copy(ddp_stream_t *stream, void *to, const void *from, size_t bytes)
@@ -149,6 +155,7 @@ ddp_status_t ddp_cuda_copy(ddp_stream_t *stream, void *to, const void *from, siz
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(ddp_cuda_enter(stream->device));
+    DDP_TRY(ddp_cuda_graphs_flush(stream));
     DDP_TRY_CUDA(stream->device,
                  cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, ddp_cuda_stream(stream)));
 out:
@@ -186,6 +193,7 @@ ddp_status_t ddp_cuda_event_record(ddp_event_t *event, ddp_stream_t *stream)
         return DDP_OK;
     }
     DDP_TRY(ddp_cuda_enter(event->device));
+    DDP_TRY(ddp_cuda_graphs_flush(stream));
     DDP_TRY_CUDA(event->device, cudaEventRecord(event->native, ddp_cuda_stream(stream)));
 out:
     return status;
@@ -199,6 +207,7 @@ ddp_status_t ddp_cuda_wait_event(ddp_stream_t *stream, ddp_event_t *event)
         return DDP_OK;
     }
     DDP_TRY(ddp_cuda_enter(event->device));
+    DDP_TRY(ddp_cuda_graphs_flush(stream));
     DDP_TRY_CUDA(event->device, cudaStreamWaitEvent(ddp_cuda_stream(stream), event->native, 0));
 out:
     return status;

@@ -3,6 +3,7 @@
 #include "tests/cusim/graph.h"
 
 #include <algorithm>
+#include <stdlib.h>
 #include <string.h>
 
 typedef enum node_kind { WORK, RECORD, WAIT } node_kind_t;
@@ -29,6 +30,9 @@ struct CUgraphExec_st {
     std::vector<cudaEvent_t>  events;
     cudaEvent_t               finished; /* a graph runs once at a time */
 };
+
+/* What this thread captures, in a mode that looks after its other calls. */
+static thread_local CUgraph_st *captured_here;
 
 static size_t number_of(const CUgraph_st *graph, const CUstream_st *stream)
 {
@@ -98,6 +102,17 @@ bool cusim_capture_forbids(cudaStream_t stream, const char *what)
     return true;
 }
 
+bool cusim_capture_forbids_call(const char *what)
+{
+    if (captured_here == NULL) {
+        return false;
+    }
+    cusim_lock held;
+    captured_here->is_broken = true;
+    cusim_fail(cudaErrorStreamCaptureUnsupported, "%s while this thread captures a stream", what);
+    return true;
+}
+
 /* Whether all work happens before the end of the first stream. */
 static bool is_joined(const CUgraph_st *graph)
 {
@@ -134,7 +149,6 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     CUgraph_st *graph = new CUgraph_st();
     cusim_lock  held;
 
-    (void)mode;
     if (stream == NULL || stream->capture != NULL) {
         delete graph;
         return cusim_fail(cudaErrorIllegalState,
@@ -143,6 +157,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     graph->is_open = true;
     graph->streams.push_back(stream);
     stream->capture = graph;
+    captured_here   = mode == cudaStreamCaptureModeRelaxed ? NULL : graph;
     return cudaSuccess;
 }
 
@@ -170,10 +185,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph_p)
     graphs = graphs != NULL ? graphs : new std::vector<CUgraph_st *>;
     graphs->push_back(graph);
     graph->is_open = false;
+    captured_here  = NULL;
     for (CUstream_st *s : graph->streams) {
         s->capture = NULL;
     }
-    if (graph->is_broken) {
+    if (graph->is_broken || getenv("CUSIM_CAPTURE_FAULT") != NULL) {
         return cusim_fail(cudaErrorStreamCaptureInvalidated,
                           "cudaStreamEndCapture: the capture was broken before");
     }
@@ -207,6 +223,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec_p, cudaGraph_t graph, uns
     cudaEventCreateWithFlags(&exec->finished, cudaEventDisableTiming);
     *exec_p = exec;
     return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec_p, cudaGraph_t graph,
+                                          unsigned long long flags)
+{
+    return cudaGraphInstantiate(exec_p, graph, flags);
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)

@@ -11,6 +11,9 @@ bool cusim_capture_work(cudaStream_t stream, const char *name, const cusim_poll_
 bool cusim_capture_record(cudaStream_t stream, cudaEvent_t event);
 /** A stream that waits for an event of a capture joins the capture. */
 bool cusim_capture_wait(cudaStream_t stream, cudaEvent_t event);
+/** Whether this thread captures and so must not call `what`, which is not work of a stream: the capture is
+ * broken. */
+bool cusim_capture_forbids_call(const char *what);
 /** Whether the stream is captured, so that `what` is not allowed: the capture is broken. With the lock held.
  */
 bool cusim_capture_forbids(cudaStream_t stream, const char *what);

@@ -1,5 +1,6 @@
 /* Device memory, page-locked memory and copies. Device memory begins as NaNs and ends at a page that nobody
  * may touch; a protection key, where the processor has them, keeps the host's threads out. */
+#include "tests/cusim/graph.h"
 #include "tests/cusim/runtime.h"
 #include "tests/cusim/sanitizer.h"
 #include <map>
@@ -206,6 +207,9 @@ cudaError_t cudaMalloc(void **address_p, size_t bytes)
     char   *user;
     range_t range;
 
+    if (cusim_capture_forbids_call("cudaMalloc")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     cusim_start();
     *address_p = NULL;
     if (bytes == 0) {
@@ -251,6 +255,9 @@ cudaError_t cudaFree(void *address)
 {
     range_t range;
 
+    if (cusim_capture_forbids_call("cudaFree")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     if (address == NULL) {
         return cudaSuccess;
     }
@@ -282,6 +289,9 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 cudaError_t cudaHostAlloc(void **address_p, size_t bytes, unsigned flags)
 {
     (void)flags;
+    if (cusim_capture_forbids_call("cudaHostAlloc")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     cusim_start();
     if (is_planted() || posix_memalign(address_p, PAGE_BYTES, bytes) != 0) {
         return cusim_note(cudaErrorMemoryAllocation);
@@ -298,6 +308,9 @@ cudaError_t cudaMallocHost(void **address_p, size_t bytes)
 
 cudaError_t cudaFreeHost(void *address)
 {
+    if (cusim_capture_forbids_call("cudaFreeHost")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     if (address == NULL) {
         return cudaSuccess;
     }

@@ -11,8 +11,9 @@
  *   CUDA_VISIBLE_DEVICES  which of them the process sees, and in which order: as CUDA has it
  *   CUSIM_MEMORY_FAULT=N  the process's Nth allocation of device or page-locked memory fails, from 1
  *   CUSIM_MEMORY_REPORT=FILE  at its end a process adds a line for each device, "<device> <most bytes that
- * were asked for at a time>", to FILE.<pid> CUSIM_PKEY=0   no memory protection keys: the host may read
- * device memory
+ * were asked for at a time>", to FILE.<pid>
+ *   CUSIM_CAPTURE_FAULT=1  nothing can be captured; looked at each time
+ *   CUSIM_PKEY=0   no memory protection keys: the host may read device memory
  */
 #ifndef DDP_RUNTIME_H_
 #define DDP_RUNTIME_H_

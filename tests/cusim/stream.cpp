@@ -107,6 +107,9 @@ cudaError_t cudaDeviceSynchronize(void)
 {
     cudaError_t error = cudaSuccess;
 
+    if (cusim_capture_forbids_call("cudaDeviceSynchronize")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     cusim_start();
     cusim_lock held;
     for (size_t i = 0; i < cusim_streams().size(); i++) {
@@ -170,6 +173,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    if (cusim_capture_forbids_call("cudaEventSynchronize")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     cusim_lock held;
 
     cusim_wait([event] { return event->done >= event->recorded || cusim_device_error(event->device) != 0; });
@@ -179,6 +185,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
+    if (cusim_capture_forbids_call("cudaEventQuery")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     cusim_lock held;
 
     if (cusim_device_error(event->device) != 0) {

@@ -1,5 +1,6 @@
 /* Streams captured into graphs on the stand-in. */
 #include "tests/cusim/runtime_test.h"
+#include <stdlib.h>
 
 static cudaStream_t first, second;
 static cudaEvent_t  forked, joined;
@@ -64,6 +65,52 @@ START_TEST(waiting_for_a_stream_that_is_captured_spoils_the_capture)
 }
 END_TEST
 
+/* Calls that wait, or allocate, are no work of the stream. */
+START_TEST(a_call_that_is_no_work_spoils_the_capture)
+{
+    cudaGraph_t graph;
+    void       *memory = NULL;
+    cudaError_t error  = cudaSuccess;
+
+    assert_cuda(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
+    toy_axpy(x, x, 1.0F, 1, first);
+    switch (_i) {
+    case 0:
+        error = cudaMalloc(&memory, 4);
+        break;
+    case 1:
+        error = cudaFree(y);
+        break;
+    case 2:
+        error = cudaHostAlloc(&memory, 4, cudaHostAllocDefault);
+        break;
+    case 3:
+        error = cudaDeviceSynchronize();
+        break;
+    default:
+        error = cudaEventQuery(forked);
+        break;
+    }
+    ck_assert_int_eq(error, cudaErrorStreamCaptureUnsupported);
+    ck_assert_int_eq(cudaStreamEndCapture(first, &graph), cudaErrorStreamCaptureInvalidated);
+    (void)cudaGetLastError();
+    assert_cuda(cudaMalloc(&memory, 4)); /* afterwards all is as before */
+    assert_cuda(cudaFree(memory));
+}
+END_TEST
+
+START_TEST(a_planted_fault_spoils_every_capture)
+{
+    cudaGraph_t graph;
+
+    ck_assert_int_eq(setenv("CUSIM_CAPTURE_FAULT", "1", 1), 0);
+    assert_cuda(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
+    ck_assert_int_eq(cudaStreamEndCapture(first, &graph), cudaErrorStreamCaptureInvalidated);
+    ck_assert_int_eq(unsetenv("CUSIM_CAPTURE_FAULT"), 0);
+    (void)cudaGetLastError();
+}
+END_TEST
+
 static void set_up(void)
 {
     first  = new_stream();
@@ -91,6 +138,8 @@ int main(void)
     tcase_add_test(tcase, a_graph_of_two_streams_runs_again_and_again_in_its_order);
     tcase_add_test(tcase, a_stream_that_does_not_come_back_spoils_the_capture);
     tcase_add_test(tcase, waiting_for_a_stream_that_is_captured_spoils_the_capture);
+    tcase_add_loop_test(tcase, a_call_that_is_no_work_spoils_the_capture, 0, 5);
+    tcase_add_test(tcase, a_planted_fault_spoils_every_capture);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
 }

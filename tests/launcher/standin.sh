@@ -189,12 +189,6 @@ dp_norms()
     near dp cpu
 }
 
-# scales FOLDER: the loss scale of each step
-scales()
-{
-    sed -n 's/.*"event":"step".*"step":\([0-9]*\).*"loss_scale":\([0-9.]*\).*/\1:\2/p' "$1/metrics.jsonl" | tr '\n' ' '
-}
-
 # A learning rate that sends the outputs far out: gradients times 65536 are too large for half precision, steps are
 # skipped on all ranks and the scale halves. It is in the checkpoint, and what goes on from there has the same bits.
 half()

@@ -62,3 +62,9 @@ gpus()
     ranks "$np" 0 "$@" --out "$name"
     near "$name" cpu
 }
+
+# scales FOLDER: the loss scale of each step
+scales()
+{
+    sed -n 's/.*"event":"step".*"step":\([0-9]*\).*"loss_scale":\([0-9.]*\).*/\1:\2/p' "$1/metrics.jsonl" | tr '\n' ' '
+}
