@@ -79,6 +79,7 @@ typedef struct ddp_watch {
     uint64_t moves;    /* sum of progress counters when last looked */
     int64_t  moved_ns; /* when they last changed, at least the start of the wait */
     int64_t  ended_ns; /* when a process was first seen to have ended; 0: none */
+    int64_t  seen_ns;  /* when last looked */
 } ddp_watch_t;
 
 /** Memory of ddp_comm_shared() or _each(). */

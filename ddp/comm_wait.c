@@ -19,8 +19,9 @@
 #define SLEEP_LOCAL_NS  INT64_C(1000000)
 #define SLEEP_REMOTE_NS INT64_C(100000) /* messages ring no bell */
 #define LOOK_NS         (10 * DDP_NS_PER_MS)
-#define SETTLE_NS       (20 * DDP_NS_PER_MS)  /* what a rank did before it ended is seen by then */
-#define SETTLE_CHAIN_NS (500 * DDP_NS_PER_MS) /* so is what the ranks between did about it */
+#define SETTLE_NS       (20 * DDP_NS_PER_MS)   /* what a rank did before it ended is seen by then */
+#define SETTLE_CHAIN_NS (500 * DDP_NS_PER_MS)  /* so is what the ranks between did about it */
+#define STOPPED_NS      (1000 * DDP_NS_PER_MS) /* a rank that waits looks around more often */
 #define WATCH_NONE      (-1)
 #define WATCH_BY_KILL   (-2)
 
@@ -229,8 +230,12 @@ ddp_sight_t ddp_comm_look(ddp_comm_t *comm, int rank, int64_t now_ns, int64_t li
     }
     chain = follow(comm, rank);
     if (watch->run != comm->run) {
-        *watch = (ddp_watch_t){comm->run, chain.moves, comm->run_start_ns, 0};
+        *watch = (ddp_watch_t){comm->run, chain.moves, comm->run_start_ns, 0, comm->run_start_ns};
     }
+    if (now_ns - watch->seen_ns > STOPPED_NS) { /* this process was stopped, as the others may have been */
+        watch->moved_ns += now_ns - watch->seen_ns;
+    }
+    watch->seen_ns = now_ns;
     if (watch->moves != chain.moves) {
         watch->moves    = chain.moves;
         watch->moved_ns = now_ns;

@@ -36,6 +36,7 @@ typedef struct ddp_court {
     const int        *machine_of;
     int               size;
     int64_t           now_ns, limit_ns;
+    bool              is_drowsy; /* who judges was stopped itself: only what has ended is sure */
 } ddp_court_t;
 /** @return false: nothing is wrong, or not for long enough */
 bool ddp_monitor_judge(const ddp_court_t *court, ddp_verdict_t *verdict_p);

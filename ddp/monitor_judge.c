@@ -209,6 +209,9 @@ bool ddp_monitor_judge(const ddp_court_t *court, ddp_verdict_t *verdict_p)
         look_at_machine(court, verdict_p);
         return true;
     }
+    if (court->is_drowsy) {
+        return false;
+    }
     rank = first_silent(court);
     if (rank >= 0) {
         *verdict_p = ddp_monitor_blame(court, DDP_FAULT_SILENT, rank);

@@ -50,8 +50,12 @@ static bool is_lowest_that_runs(ddp_monitor_t *monitor)
 
 static void judge(ddp_monitor_t *monitor)
 {
-    const ddp_court_t court = {monitor->view, monitor->comm->machine_of, monitor->size, monitor->now_ns,
-                               monitor->comm->timeout_ms * DDP_NS_PER_MS};
+    const ddp_court_t court = {monitor->view,
+                               monitor->comm->machine_of,
+                               monitor->size,
+                               monitor->now_ns,
+                               monitor->comm->timeout_ms * DDP_NS_PER_MS,
+                               monitor->now_ns < monitor->grace_ns};
     ddp_verdict_t     verdict;
     char              text[DDP_VERDICT_TEXT_SIZE];
 
@@ -94,8 +98,7 @@ static void look_and_tell(ddp_monitor_t *monitor)
     if (monitor->net.is_used) {
         is_new = ddp_monitor_net_hear(monitor) || is_new;
     }
-    if ((!monitor->net.is_used || monitor->net.is_root) && monitor->now_ns > monitor->grace_ns &&
-        !ddp_monitor_is_told(monitor)) {
+    if ((!monitor->net.is_used || monitor->net.is_root) && !ddp_monitor_is_told(monitor)) {
         judge(monitor);
     }
     if (monitor->net.is_used) {
@@ -229,6 +232,7 @@ void *ddp_monitor_watch(void *monitor_p)
 {
     ddp_monitor_t *monitor = monitor_p;
 
+    (void)pthread_setname_np(pthread_self(), "monitor"); /* for people who look at threads */
     while (atomic_load(&monitor->is_ending) == 0) {
         forgive(monitor);
         monitor->now_ns = ddp_clock_ns();

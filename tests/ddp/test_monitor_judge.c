@@ -13,6 +13,7 @@
 
 static const int  machine_of[SIZE] = {0, 0, 1, 1, 1, 2};
 static ddp_view_t view[SIZE];
+static bool       is_drowsy;
 
 static int64_t ago(double seconds)
 {
@@ -49,7 +50,7 @@ static void wait_for(int rank, int other, double seconds)
 
 static ddp_verdict_t judge(void)
 {
-    const ddp_court_t court   = {view, machine_of, SIZE, NOW, LIMIT_S * SECOND};
+    const ddp_court_t court   = {view, machine_of, SIZE, NOW, LIMIT_S * SECOND, is_drowsy};
     ddp_verdict_t     verdict = {.kind = DDP_FAULT_NONE, .rank = -1};
 
     if (!ddp_monitor_judge(&court, &verdict)) {
@@ -249,6 +250,20 @@ START_TEST(where_nobody_is_found_who_gave_up_says_what_it_knows)
 }
 END_TEST
 
+START_TEST(who_was_stopped_itself_is_sure_of_ends_only)
+{
+    begin();
+    is_drowsy        = true;
+    view[4].heard_ns = ago(100);
+    set_life(3, DDP_LIFE_STOPPED, 100);
+    view[3].moved_ns = ago(100);
+    expect(DDP_FAULT_NONE, -1);
+    set_life(2, DDP_LIFE_ENDED, 1);
+    expect(DDP_FAULT_ENDED, 2);
+    is_drowsy = false;
+}
+END_TEST
+
 START_TEST(a_launcher_that_has_ended_is_a_fault)
 {
     begin();
@@ -288,6 +303,7 @@ static Suite *make_suite(void)
     tcase_add_test(ends, the_first_that_ended_is_named_not_who_followed);
     tcase_add_test(ends, a_whole_machine_that_has_ended_is_called_so);
     tcase_add_test(ends, whose_work_is_over_may_end);
+    tcase_add_test(ends, who_was_stopped_itself_is_sure_of_ends_only);
     tcase_add_test(ends, a_launcher_that_has_ended_is_a_fault);
     tcase_add_test(waits, a_stopped_rank_has_the_whole_limit_to_go_on);
     tcase_add_test(waits, a_silent_machine_is_named_by_its_first_rank);

@@ -97,6 +97,24 @@ alone()
     kill_and_name STOP 0 'ddptrain.1@.*rank 0 on .* gave no sign of life for 3 s'
 }
 
+# A job that is suspended as a whole, for longer than the limit, goes on.
+suspended()
+{
+    train 3
+    all=$(pgrep -f "^$program .*--out $name")
+    kill -STOP $all
+    sleep 5
+    kill -CONT $all
+    before=$(readlink $name/checkpoints/latest.h5)
+    tries=0
+    until [ "$(readlink $name/checkpoints/latest.h5)" != "$before" ] || [ $tries -gt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+    [ $tries -le 200 ] && is_running $job && [ ! -s err ] || { fail 'it does not go on'; cat err; }
+    kill_and_name KILL 1 'ddptrain.0@.*rank 1 on .* has ended'
+}
+
 # mpirun is killed: the ranks end, though nobody tells them; with ddp.monitor=false there is no thread, and the run is the same.
 without()
 {
