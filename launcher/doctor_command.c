@@ -34,7 +34,6 @@ static struct doctor {
     bool            json;
     ddp_job_facts_t job;
     ddp_findings_t  findings; /* rank 0 */
-    int             code;
 } doctor;
 
 static void say_help(FILE *out)
@@ -132,11 +131,11 @@ static ddp_status_t end(ddp_run_t *run)
 
     if (ddp_comm_rank(run->comm) == 0) {
         status = say_findings();
-        doctor.code =
+        run->exit_code =
             ddp_findings_count(&doctor.findings, DDP_FINDING_FAIL) > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
     }
     DDP_TRY(ddp_comm_agree(run->comm, status));
-    DDP_TRY(ddp_comm_broadcast(run->comm, &doctor.code, sizeof(doctor.code), 0));
+    DDP_TRY(ddp_comm_broadcast(run->comm, &run->exit_code, sizeof(run->exit_code), 0));
 out:
     return status;
 }
@@ -272,5 +271,5 @@ int ddp_doctor_command(int argc, char **argv)
     free(scontrol);
     code = ddp_start(&run, &doctor.run, early, examine, argc, argv);
     ddp_findings_free(&doctor.findings);
-    return code != EXIT_SUCCESS ? code : doctor.code;
+    return code;
 }

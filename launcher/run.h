@@ -114,6 +114,8 @@ typedef struct ddp_run {
 
     ddp_run_memory_t memory; /* planned */
 
+    int exit_code; /* of a command that comes to its end: what it found, else 0 */
+
     ddp_metrics_t *metrics; /* rank 0 */
     char           folder[DDP_RUN_FOLDER_SIZE];
     ddp_progress_t progress; /* rank 0 */

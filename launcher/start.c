@@ -172,6 +172,8 @@ int ddp_start(ddp_run_t *run, const ddp_options_t *options, ddp_status_t early, 
         code = ddp_run_fail(run, status, &may_finalize);
     } else if (run->stop.is_stopped) {
         code = DDP_EXIT_STOPPED;
+    } else {
+        code = run->exit_code;
     }
     if (run->checkpoints.is_held) {
         leave_disk(run, code);

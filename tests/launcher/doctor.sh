@@ -108,6 +108,18 @@ limits()
     ) || failed=1
 }
 
+# A disk that does not answer is a finding, and holds up neither the rest nor the end.
+disk()
+{
+    for np in 1 2; do
+        run 1 $mpirun -np $np env SHIM_UNDER=.ddptrain-doctor SHIM_AT=1 SHIM_DO=hang LD_PRELOAD="$SHIM" "$program" doctor \
+            --set ddp.timeout_s=4
+        finds fail folder.space 'does not answer for 2 s'
+        finds ok gpu.driver ''
+        rm -f .ddptrain-doctor*
+    done
+}
+
 # Would a configuration run here?
 config()
 {
