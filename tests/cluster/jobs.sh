@@ -165,6 +165,13 @@ cancelled()
     is_over
     stop=$(sed -n 's/.*"event":"stop","step":\([0-9]*\).*/\1/p' "$out/metrics.jsonl")
     [ -e "$out/checkpoints/ckpt-$(printf %012d "${stop:-0}").h5" ] || fail "step '$stop' is not saved"
+    write_config $((stop + 100))
+    DDP_OUT=$out
+    export DDP_OUT
+    next=$(slurm sbatch --parsable -N2 --ntasks-per-node=2 "$template" run.yaml)
+    await_job "$next" COMPLETED 60
+    holds "ddptrain-$next.out" "resume: goes on after step $stop of"
+    unset DDP_OUT
     DDP_LAUNCHER=mpirun
     export DDP_LAUNCHER
     job_begins

@@ -128,7 +128,7 @@ check_text()
 # Links between pages lead somewhere.
 check_docs()
 {
-    for page in $(find . -maxdepth 1 -name '*.md') $(find docs -name '*.md' 2>/dev/null); do
+    for page in $(find . -maxdepth 1 -name '*.md') $(find docs cluster tests/cluster -name '*.md' 2>/dev/null); do
         for link in $(grep -o '](\([^)]*\))' "$page" | sed 's/^](//; s/)$//; s/#.*//' | grep -v -E '^(https?:|mailto:|$)'); do
             [ -e "$(dirname "$page")/$link" ] && continue
             echo "$page: link to '$link', which is not there"
