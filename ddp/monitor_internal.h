@@ -128,6 +128,7 @@ typedef struct ddp_peer {
     size_t   size;
     size_t   in_begin, in_end, out_begin, out_end; /* what is not done yet */
     bool     is_told;                              /* the verdict */
+    bool     is_leaving;                           /* another rank of its machine will speak */
 } ddp_peer_t;
 /** What became of a connection. */
 typedef enum ddp_news {
@@ -253,13 +254,14 @@ struct ddp_monitor {
     pid_t                launcher;
 
     /* Of the thread: */
-    ddp_view_t       *view; /* owned, [size] */
-    struct pollfd    *poll; /* owned, [polls] */
-    size_t            polls;
-    bool              is_speaker, is_new;
-    ddp_oom_t         oom;
-    int64_t           now_ns, woken_ns;
-    int64_t           grace_ns; /* after a long stop; nobody is judged before */
+    ddp_view_t    *view; /* owned, [size] */
+    struct pollfd *poll; /* owned, [polls] */
+    size_t         polls;
+    bool           is_speaker, is_new;
+    ddp_oom_t      oom;
+    int64_t        now_ns, woken_ns;
+    int64_t        grace_ns; /* after a long stop; nobody is judged before */
+    int64_t left_ns; /* after a stop beyond the limit: a connection that breaks until then says it all */
     ddp_monitor_net_t net;
 };
 

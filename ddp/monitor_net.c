@@ -57,11 +57,12 @@ void ddp_peer_free(ddp_peer_t *peer)
 static void peer_take(ddp_peer_t *peer, int fd, const uint8_t key[DDP_KEY_BYTES], int64_t now_ns)
 {
     ddp_peer_close(peer);
-    peer->fd       = fd;
-    peer->sent     = 0;
-    peer->received = 0;
-    peer->is_told  = false;
-    peer->heard_ns = now_ns;
+    peer->fd         = fd;
+    peer->sent       = 0;
+    peer->received   = 0;
+    peer->is_told    = false;
+    peer->is_leaving = false;
+    peer->heard_ns   = now_ns;
     memcpy(peer->key, key, DDP_KEY_BYTES);
 }
 

@@ -125,8 +125,11 @@ static void forgive(ddp_monitor_t *monitor)
     }
     monitor->net.alone_ns += gap;
     monitor->net.parent.heard_ns += gap;
-    if (gap > limit / 2) { /* others may have judged meanwhile */
+    if (gap > limit / 2) {
         monitor->grace_ns = now + GRACE_NS;
+    }
+    if (gap > limit) { /* others have judged meanwhile, if they were not stopped too */
+        monitor->left_ns = now + GRACE_NS;
     }
 }
 

@@ -13,8 +13,7 @@
 /* A connection that broke is made anew by then, or by another rank of the machine. */
 #define RECONNECT_NS       (600 * DDP_NS_PER_MS)
 #define RECONNECT_OTHER_NS (1500 * DDP_NS_PER_MS)
-#define AT_ONCE            16          /* messages of a connection, before others are heard */
-#define HANDED_OVER        INT64_C(-1) /* in closed_ns: on purpose */
+#define AT_ONCE            16 /* messages of a connection, before others are heard */
 
 /* What is told of a rank of another machine. @return true: it has another life than before */
 static bool take_entry(ddp_monitor_t *monitor, int rank, const ddp_view_t *told)
@@ -65,7 +64,7 @@ static void lose_child(ddp_monitor_t *monitor, int child)
 
     ddp_peer_close(&net->child[child]);
     ddp_monitor_is_left(monitor);
-    if (net->closed_ns[child] != HANDED_OVER) {
+    if (!net->child[child].is_leaving) {
         net->closed_ns[child] = monitor->now_ns;
     }
     for (int m = 0; m < monitor->comm->machines; m++) {
@@ -84,7 +83,7 @@ static bool hear_child(ddp_monitor_t *monitor, int child)
     for (int i = 0; i < AT_ONCE && ddp_peer_next(peer, &message, &is_bad); i++) {
         peer->heard_ns = monitor->now_ns;
         if (message.type == DDP_MESSAGE_HANDOVER) {
-            monitor->net.closed_ns[child] = HANDED_OVER;
+            peer->is_leaving = true;
         } else if (message.type != DDP_MESSAGE_REPORT ||
                    !ddp_monitor_take_entries(monitor, &message, child, &is_new)) {
             is_bad = true;
@@ -106,7 +105,7 @@ static bool give_up_child(ddp_monitor_t *monitor, int child)
     const int64_t      wait   = ddp_comm_machine_size(comm, child) > 1 ? RECONNECT_OTHER_NS : RECONNECT_NS;
     bool               is_new = false;
 
-    if (net->closed_ns[child] <= 0 || monitor->now_ns - net->closed_ns[child] < wait) {
+    if (net->closed_ns[child] == 0 || monitor->now_ns - net->closed_ns[child] < wait) {
         return false;
     }
     for (int r = comm->machine_first[child]; r < comm->machine_first[child + 1]; r++) {
@@ -144,7 +143,7 @@ static bool hear_children(ddp_monitor_t *monitor)
     let_in(monitor);
     for (int m = 0; m < monitor->comm->machines; m++) {
         if (net->child[m].fd >= 0) {
-            net->closed_ns[m] = net->closed_ns[m] == HANDED_OVER ? HANDED_OVER : 0;
+            net->closed_ns[m] = 0;
             is_new            = hear_child(monitor, m) || is_new;
         }
         is_new = give_up_child(monitor, m) || is_new;

@@ -156,7 +156,7 @@ void ddp_monitor_is_left(ddp_monitor_t *monitor)
     const ddp_verdict_t verdict = {
         .kind = DDP_FAULT_STOPPED, .rank = monitor->comm->rank, .other = -1, .bucket = DDP_NO_BUCKET};
 
-    if (monitor->now_ns < monitor->grace_ns) {
+    if (monitor->now_ns < monitor->left_ns) {
         ddp_monitor_tell_machine(monitor, &verdict);
     }
 }

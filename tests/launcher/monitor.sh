@@ -97,6 +97,31 @@ alone()
     kill_and_name STOP 0 'ddptrain.1@.*rank 0 on .* gave no sign of life for 3 s'
 }
 
+# The rank that speaks for its machine is stopped for a while: another one speaks, and then the first again.
+handed_over()
+{
+    export DDP_TEST_MACHINES=0,0,1,1
+    train 4 --set ddp.timeout_s=8
+    victim=$(pid_of 2)
+    kill -STOP "$victim"
+    sleep 5
+    kill -CONT "$victim"
+    goes_on
+    kill_and_name KILL 2 'ddptrain.0@.*rank 2 on .* has ended'
+}
+
+# Another checkpoint is written, and nobody complains.
+goes_on()
+{
+    before=$(readlink $name/checkpoints/latest.h5)
+    tries=0
+    until [ "$(readlink $name/checkpoints/latest.h5)" != "$before" ] || [ $tries -gt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+    [ $tries -le 200 ] && is_running $job && [ ! -s err ] || { fail 'it does not go on'; cat err; }
+}
+
 # A job that is suspended as a whole, for longer than the limit, goes on.
 suspended()
 {
@@ -105,13 +130,7 @@ suspended()
     kill -STOP $all
     sleep 5
     kill -CONT $all
-    before=$(readlink $name/checkpoints/latest.h5)
-    tries=0
-    until [ "$(readlink $name/checkpoints/latest.h5)" != "$before" ] || [ $tries -gt 200 ]; do
-        tries=$((tries + 1))
-        sleep 0.05
-    done
-    [ $tries -le 200 ] && is_running $job && [ ! -s err ] || { fail 'it does not go on'; cat err; }
+    goes_on
     kill_and_name KILL 1 'ddptrain.0@.*rank 1 on .* has ended'
 }
 
