@@ -106,8 +106,6 @@ typedef struct ddp_place {
     uint16_t port; /* host order; 0: does not listen */
     uint16_t spare;
 } ddp_place_t;
-/** Is an interface one of "eth0,10.1.0.0/16"? NULL or "": every one is. @param [in] address  network order */
-bool ddp_interface_is_wanted(const char *list, const char *name, uint32_t address);
 /** The address of `there` that is tried as the `turn`-th from `here`: those of a common network first.
  * @return 0: there are no more */
 uint32_t ddp_place_address(const ddp_place_t *here, const ddp_place_t *there, size_t turn);

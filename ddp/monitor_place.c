@@ -8,46 +8,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/interface.h"
 #include "ddp/monitor_internal.h"
-
-/* "10.1.0.0/16" */
-static bool is_in_network(const char *word, uint32_t address)
-{
-    const char    *slash = strchr(word, '/');
-    char           text[INET_ADDRSTRLEN];
-    struct in_addr network;
-    long           bits = 32;
-    uint32_t       mask;
-
-    if (slash != NULL) {
-        bits = strtol(slash + 1, NULL, 10);
-    }
-    snprintf(text, sizeof(text), "%.*s", (int)(slash != NULL ? slash - word : (long)strlen(word)), word);
-    if (bits < 0 || bits > 32 || inet_pton(AF_INET, text, &network) != 1) {
-        return false;
-    }
-    mask = bits == 0 ? 0 : htonl(UINT32_MAX << (32 - bits));
-    return (address & mask) == (network.s_addr & mask);
-}
-
-bool ddp_interface_is_wanted(const char *list, const char *name, uint32_t address)
-{
-    char word[64];
-
-    if (list == NULL || list[0] == '\0') {
-        return true;
-    }
-    while (*list != '\0') {
-        const size_t length = strcspn(list, ",");
-
-        snprintf(word, sizeof(word), "%.*s", (int)length, list);
-        if (strcmp(word, name) == 0 || is_in_network(word, address)) {
-            return true;
-        }
-        list += length + (list[length] == ',' ? 1 : 0);
-    }
-    return false;
-}
 
 uint32_t ddp_place_address(const ddp_place_t *here, const ddp_place_t *there, size_t turn)
 {

@@ -91,10 +91,11 @@ typedef struct ddp_config {
         int      backend; /* ddp_reducer_backend_t */
         uint64_t max_ctas;
         double   bucket_cap_mb, tail_bucket_kb;
-        int      wire;      /* ddp_wire_type_t */
-        int      exchange;  /* ddp_exchange_kind_t */
-        int      reduction; /* ddp_reduction_t */
-        int      average;   /* ddp_average_t */
+        int      wire;                             /* ddp_wire_type_t */
+        int      exchange;                         /* ddp_exchange_kind_t */
+        char     interfaces[DDP_CONFIG_TEXT_SIZE]; /* "eth0,10.1.0.0/16"; "": any */
+        int      reduction;                        /* ddp_reduction_t */
+        int      average;                          /* ddp_average_t */
         double   timeout_s;
         uint64_t checksum_every;
         bool     trace_buckets;

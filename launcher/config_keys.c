@@ -185,6 +185,11 @@ const ddp_key_t ddp_keys[] = {
         ddp, exchange, "auto", "auto|direct|ring|halving", "ddp.backend=host",
         "between machines: direct (each its part from all at once), ring, or recursive halving. auto: with "
         "ddp.reduction fast what the measured link makes fastest for a bucket's size; exact is direct"),
+    {"ddp", "interfaces", KEY_WORDS, AT(ddp.interfaces), "[]", 0, 0, false, false,
+     "[\"eth0\", \"10.1.0.0/16\"]", "", NULL,
+     "networks between machines, by interface or address, each on every host: for Open MPI's TCP, NCCL's "
+     "sockets and "
+     "the monitor; OMPI_MCA_btl_tcp_if_include and NCCL_SOCKET_IFNAME, where set, win. []: their own choice"},
     CHOICE(ddp, average, "samples", "samples|ranks", NULL,
            "samples: the mean over the batch; ranks: the mean of the ranks' means, as PyTorch DDP"),
     REAL(ddp, timeout_s, "60", 0.1, 86400, "s", NULL,

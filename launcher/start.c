@@ -7,6 +7,7 @@
 #include "base/call.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/interface.h"
 #include "base/log.h"
 #include "base/watchdog.h"
 
@@ -112,6 +113,23 @@ static void stay_alone(const ddp_launch_t *launch)
     }
 }
 
+/* Before MPI_Init. Where an interface is missing MPI keeps its own choice, so that all ranks hear of it. */
+static ddp_status_t choose_interfaces(const char *list)
+{
+    char         names[DDP_CONFIG_TEXT_SIZE + 1];
+    ddp_status_t status = DDP_OK;
+
+    if (list[0] == '\0') {
+        return DDP_OK;
+    }
+    DDP_TRY(ddp_interfaces_check(list));
+    (void)setenv("OMPI_MCA_btl_tcp_if_include", list, 0);
+    DDP_TRY(ddp_interfaces_names(list, names, sizeof(names)));
+    (void)setenv("NCCL_SOCKET_IFNAME", names, 0);
+out:
+    return status;
+}
+
 static ddp_status_t start_mpi(ddp_run_t *run, int *argc, char ***argv, ddp_watchdog_t *watchdog)
 {
     ddp_status_t status   = DDP_OK;
@@ -148,6 +166,9 @@ int ddp_start(ddp_run_t *run, const ddp_options_t *options, ddp_status_t early, 
     ddp_log_set_level(options->log);
     if (early == DDP_OK) {
         early = ddp_start_read_config(options, &run->config);
+    }
+    if (early == DDP_OK) {
+        early = choose_interfaces(run->config.ddp.interfaces);
     }
     if (early == DDP_OK) {
         early = ddp_launch_check_early(&run->launch);

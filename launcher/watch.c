@@ -58,6 +58,7 @@ ddp_status_t ddp_watch_start(ddp_run_t *run)
     params.say        = say;
     params.leave      = leave;
     params.ctx        = run;
+    params.interfaces = run->config.ddp.interfaces;
     DDP_TRY(ddp_monitor_create(&params, &watch->monitor));
 out:
     return status;
