@@ -389,6 +389,7 @@ ddp_status_t ddp_comm_create(const ddp_comm_params_t *params, ddp_comm_t **comm_
     comm->wait.rank  = -1;
     DDP_REQUIRE(params != NULL && params->struct_size == sizeof(*params), DDP_ERR_INVALID_ARG,
                 "communicator parameters were not made with DDP_COMM_PARAMS_INIT");
+    comm->across_kind = (ddp_exchange_kind_t)params->exchange;
     DDP_TRY(params->alone ? be_alone(params, comm) : join_ranks(params, comm));
     DDP_TRY(ddp_comm_agree(comm, make_hall(comm)));
     ddp_comm_watch_open(comm);

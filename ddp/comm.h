@@ -39,7 +39,8 @@ typedef struct ddp_comm_params {
     MPI_Comm       parent;     /* duplicated; MPI_COMM_SELF for one rank */
     int            timeout_ms; /* > 0: how long a rank may make no progress while others wait for it */
     ddp_shm_mode_t shm;
-    bool           alone; /* one rank, and MPI is neither used nor needs to be there; parent is ignored */
+    int            exchange; /* ddp_exchange_kind_t: of ddp_comm_allreduce_sum() between machines */
+    bool           alone;    /* one rank, and MPI is neither used nor needs to be there; parent is ignored */
 } ddp_comm_params_t;
 #define DDP_COMM_PARAMS_INIT                                                                                 \
     {                                                                                                        \

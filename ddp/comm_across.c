@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "ddp/comm_state_internal.h"
 #include "ddp/exchange_internal.h"
 
@@ -21,9 +22,15 @@ static ddp_status_t choose(ddp_comm_t *comm, size_t blocks, ddp_exchange_kind_t 
                               .nodes    = 1};
     ddp_link_t      link;
 
+    if (comm->across_kind != DDP_EXCHANGE_MEASURED) {
+        *kind_p = comm->across_kind == DDP_EXCHANGE_AUTO ? DDP_EXCHANGE_DIRECT : comm->across_kind;
+        return DDP_OK;
+    }
     DDP_TRY(ddp_comm_link(comm, &link));
     work.segments = (int)ddp_exchange_segments(DDP_EXCHANGE_DIRECT, comm->machines, blocks);
     *kind_p       = ddp_link_choose(&link, &work);
+    ddp_log(DDP_LOG_DEBUG, "all-reduce of %.0f bytes between machines: %s", work.bytes,
+            ddp_exchange_name(*kind_p));
 out:
     return status;
 }

@@ -165,6 +165,7 @@ struct ddp_comm {
     int32_t             *across_op;    /* owned */
     float               *across_rest;  /* owned, [DDP_BLOCK] */
     bool                 is_exchanging;
+    ddp_exchange_kind_t  across_kind; /* as asked for */
 
     ddp_device_t *device; /* borrowed; NULL: none attached */
     ddp_wait_t    wait;

@@ -5,17 +5,15 @@
 #include "base/error.h"
 #include "ddp/exchange_state_internal.h"
 
-/* Of a machine's piece of a segment: large enough that a message's own cost does not count, small enough that
- * sums and several machines' pieces overlap. */
-#define PIECE_BLOCKS ((size_t)128)
+/* Of a message: below Open MPI's 64 KiB over TCP, up to which it needs no answer before it is sent. */
+#define MESSAGE_BLOCKS ((size_t)48)
 
 size_t ddp_exchange_segments(ddp_exchange_kind_t kind, int machines, size_t blocks)
 {
-    const size_t parts =
-        (size_t)(kind == DDP_EXCHANGE_DIRECT ? machines : ddp_exchange_schedule(kind)->pieces(machines));
-    const size_t blocks_each = parts * PIECE_BLOCKS;
+    const int parts = kind == DDP_EXCHANGE_HALVING ? 2 : machines; /* halving sends half a segment at most */
+    const size_t each = (size_t)parts * MESSAGE_BLOCKS;
 
-    return blocks > blocks_each ? (blocks + blocks_each - 1) / blocks_each : 1;
+    return blocks > each ? (blocks + each - 1) / each : 1;
 }
 
 static size_t all_nodes(const ddp_exchange_t *x)
@@ -166,11 +164,23 @@ static ddp_status_t post_round(ddp_exchange_t *x, ddp_lane_t *lane)
     return x->ops->post(x, lane);
 }
 
-/* The next segment that is this rank's too, if there is one. */
+/* Segments that share a tag are never open together, so that their messages come in the order in which they
+ * are posted. */
+static bool is_tag_free(const ddp_exchange_t *x)
+{
+    for (size_t l = 0; l < DDP_LANES; l++) {
+        if (x->lane[l].is_open && x->next - x->lane[l].segment >= DDP_EXCHANGE_TAGS) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The next segment that is this rank's too, if there is one; later, if its tag is still in use. */
 static ddp_status_t open_next(ddp_exchange_t *x, ddp_lane_t *lane)
 {
     lane->is_open = false;
-    while (x->next < x->segments) {
+    while (x->next < x->segments && is_tag_free(x)) {
         lane->segment = x->next++;
         lane->blocks  = ddp_blocks_cut(ddp_exchange_range(x), (int)x->segments, (int)lane->segment);
         if (lane->blocks.first < x->slice.end && x->slice.first < lane->blocks.end) {
@@ -229,8 +239,9 @@ ddp_status_t ddp_exchange_poll(ddp_exchange_t *x)
     ddp_status_t result = DDP_OK;
 
     for (size_t l = 0; l < lanes_of(x); l++) {
-        const ddp_status_t status = advance(x, &x->lane[l]);
+        ddp_status_t status = x->lane[l].is_open ? DDP_OK : open_next(x, &x->lane[l]);
 
+        status = status == DDP_OK ? advance(x, &x->lane[l]) : status;
         if (status != DDP_OK && status != DDP_IN_PROGRESS) {
             return status;
         }

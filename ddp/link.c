@@ -3,7 +3,7 @@
 
 const char *ddp_exchange_name(ddp_exchange_kind_t kind)
 {
-    static const char *const names[] = {"auto", "direct", "ring", "halving"};
+    static const char *const names[] = {"auto", "direct", "ring", "halving", "measured"};
 
     return (size_t)kind < sizeof(names) / sizeof(names[0]) ? names[kind] : "unknown";
 }
@@ -78,6 +78,7 @@ double ddp_link_between_s(const ddp_link_t *link, const ddp_link_work_t *work)
     case DDP_EXCHANGE_HALVING:
         return halving_s(link, work);
     case DDP_EXCHANGE_AUTO:
+    case DDP_EXCHANGE_MEASURED:
     case DDP_EXCHANGE_DIRECT:
         break;
     }

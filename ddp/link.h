@@ -25,15 +25,17 @@ extern "C" {
  * sends the total to all: in the fixed tree, if need be. RING: parts go round, each machine adds its own
  * (reduce-scatter), then the totals go round. HALVING: with partners at distance 1, 2, 4, ... halves are
  * exchanged and added, then totals come back the same way; machines beyond a power of two give theirs to a
- * partner first. AUTO: whichever ddp_link_choose() finds.
+ * partner first. MEASURED: whichever ddp_link_choose() finds. AUTO: DIRECT, since RING and HALVING have been
+ * seen to stall over Open MPI 4.1.4's TCP on slow links: it stopped reading its sockets; why is not known.
  */
 typedef enum ddp_exchange_kind {
-    DDP_EXCHANGE_AUTO    = 0,
-    DDP_EXCHANGE_DIRECT  = 1,
-    DDP_EXCHANGE_RING    = 2,
-    DDP_EXCHANGE_HALVING = 3,
+    DDP_EXCHANGE_AUTO     = 0,
+    DDP_EXCHANGE_DIRECT   = 1,
+    DDP_EXCHANGE_RING     = 2,
+    DDP_EXCHANGE_HALVING  = 3,
+    DDP_EXCHANGE_MEASURED = 4,
 } ddp_exchange_kind_t;
-/** "auto", "direct", "ring", "halving"; static. */
+/** "auto", "direct", "ring", "halving", "measured"; static. */
 DDP_API const char *ddp_exchange_name(ddp_exchange_kind_t kind);
 
 /** All machines use the link at once, as they do in training. 0: not known, costs nothing. */
@@ -80,7 +82,7 @@ DDP_API ddp_status_t ddp_link_measure_pairs(ddp_comm_t *comm, const ddp_link_par
 
 /** A sum of `bytes` of floats over all ranks of all machines. */
 typedef struct ddp_link_work {
-    ddp_exchange_kind_t kind; /* not AUTO */
+    ddp_exchange_kind_t kind; /* DIRECT, RING or HALVING */
     int                 machines;
     int    ranks;    /* on each machine; they add theirs up in shared memory first, slice by slice */
     double bytes;    /* on each rank */

@@ -110,12 +110,10 @@ typedef struct ddp_reducer_params {
         checksum_every; /* steps between checks that all copies of the parameters are the same; 0: never */
     ddp_reducer_backend_t backend;
     ddp_wire_type_t       wire;
-    ddp_exchange_kind_t
-        exchange; /* host, between machines: FAST alone has a choice; EXACT is DIRECT. AUTO:
-                     of   each bucket by its size and the link, measured once a communicator */
-    bool shard;   /* nccl: each rank holds and updates its share of the moments (ZeRO-1, Rajbhandari et al.
-                     2020, arXiv 1910.02054), then the parameters are gathered; the same bits. The host path
-                     shares them on each machine anyway */
+    ddp_exchange_kind_t   exchange; /* host, between machines; EXACT takes DIRECT alone */
+    bool shard; /* nccl: each rank holds and updates its share of the moments (ZeRO-1, Rajbhandari et al.
+                   2020, arXiv 1910.02054), then the parameters are gathered; the same bits. The host path
+                   shares them on each machine anyway */
     int      max_ctas; /* nccl: multiprocessors it may take from the kernels, 1 .. 32; 0: its own choice */
     bool     share_devices;    /* nccl: ranks may have the same GPU */
     uint32_t loss_scale_every; /* 0: gradients are those of the loss. Else ddp_loss_scale_t: steps until it

@@ -1,7 +1,7 @@
 /*
  * Between machines. What this machine has of a bucket goes through an exchange (ddp/exchange_internal.h) with
- * the owners of the same blocks elsewhere; which kind is chosen at start, by the bucket's size and the
- * measured link. The exact sum keeps the tree, which direct alone can.
+ * the owners of the same blocks elsewhere; `measured` chooses the kind at start, by the bucket's size and the
+ * link. The exact sum keeps the tree, which direct alone can.
  */
 #include <stdlib.h>
 
@@ -23,11 +23,9 @@ static ddp_exchange_params_t exchange_params(const ddp_reducer_t *r, const ddp_b
     };
 }
 
-/* bf16 rounds at every hop: twice with direct, more often round by round. */
 static bool is_always_direct(const ddp_reducer_t *r)
 {
-    return r->params.reduction == DDP_REDUCTION_EXACT ||
-           (r->params.exchange == DDP_EXCHANGE_AUTO && r->params.wire == DDP_WIRE_BF16);
+    return r->params.reduction == DDP_REDUCTION_EXACT || r->params.exchange == DDP_EXCHANGE_AUTO;
 }
 
 static ddp_exchange_kind_t choose(const ddp_reducer_t *r, const ddp_bucket_range_t *range)
@@ -38,7 +36,7 @@ static ddp_exchange_kind_t choose(const ddp_reducer_t *r, const ddp_bucket_range
     if (is_always_direct(r)) {
         return DDP_EXCHANGE_DIRECT;
     }
-    if (r->params.exchange != DDP_EXCHANGE_AUTO) {
+    if (r->params.exchange != DDP_EXCHANGE_MEASURED) {
         return r->params.exchange;
     }
     for (int m = 0; m < r->machines; m++) { /* the same choice on all */
@@ -56,9 +54,9 @@ size_t ddp_reducer_wire_bytes(const ddp_reducer_t *r, const ddp_bucket_range_t *
     size_t                           most    = 0;
 
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) { /* the link may not be known yet */
-        const bool                  may_be = is_always_direct(r)
-                                                 ? kinds[k] == DDP_EXCHANGE_DIRECT
-                                                 : r->params.exchange == DDP_EXCHANGE_AUTO || r->params.exchange == kinds[k];
+        const bool                  may_be = is_always_direct(r) ? kinds[k] == DDP_EXCHANGE_DIRECT
+                                                                 : r->params.exchange == DDP_EXCHANGE_MEASURED ||
+                                                      r->params.exchange == kinds[k];
         const ddp_exchange_params_t params = exchange_params(r, range, kinds[k], 0);
         const size_t                bytes  = may_be ? ddp_exchange_bytes(&params) : 0;
 
@@ -71,7 +69,7 @@ ddp_status_t ddp_reducer_wire_measure(ddp_reducer_t *r)
 {
     ddp_status_t status = DDP_OK;
 
-    if (r->machines == 1 || is_always_direct(r) || r->params.exchange != DDP_EXCHANGE_AUTO) {
+    if (r->machines == 1 || is_always_direct(r) || r->params.exchange != DDP_EXCHANGE_MEASURED) {
         return DDP_OK;
     }
     DDP_TRY(ddp_comm_link(r->comm, &r->host.link));

@@ -73,10 +73,10 @@ static void add_plan(cJSON *event, const ddp_run_t *run)
 /* Between machines: how many buckets take which exchange, and the link that it was chosen by. */
 static void add_exchange(cJSON *event, const ddp_run_t *run)
 {
-    const size_t       n       = run->reducer != NULL ? ddp_reducer_buckets(run->reducer, NULL, 0) : 0;
-    ddp_bucket_info_t *bucket  = calloc(n + 1, sizeof(*bucket));
-    size_t             uses[4] = {0};
-    cJSON             *object  = NULL;
+    const size_t       n      = run->reducer != NULL ? ddp_reducer_buckets(run->reducer, NULL, 0) : 0;
+    ddp_bucket_info_t *bucket = calloc(n + 1, sizeof(*bucket));
+    size_t             uses[DDP_EXCHANGE_MEASURED + 1] = {0};
+    cJSON             *object                          = NULL;
     ddp_link_t         link;
 
     for (size_t b = 0; bucket != NULL && b < ddp_reducer_buckets(run->reducer, bucket, n); b++) {

@@ -28,6 +28,7 @@ ddp_status_t ddp_run_connect(ddp_run_t *run)
 
     params.parent     = MPI_COMM_WORLD;
     params.timeout_ms = (int)(run->config.ddp.timeout_s * 1000);
+    params.exchange   = run->config.ddp.exchange;
     ddp_watchdog_arm(run->watchdog, "MPI_Comm_dup", run->watchdog_ms);
     status = ddp_comm_create(&params, &run->comm);
     ddp_watchdog_disarm(run->watchdog);
