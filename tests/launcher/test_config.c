@@ -189,9 +189,9 @@ END_TEST
 /* Any word will do for these. */
 static bool is_text_key(const char *name)
 {
-    static const char *const names[] = {"path",        "test_path",     "images",        "labels",
-                                        "test_images", "test_labels",   "tokens",        "test_tokens",
-                                        "freeze",      "output_device", "device_memory", "devices"};
+    static const char *const names[] = {
+        "path",        "test_path", "images",     "labels",        "test_images",   "test_labels", "tokens",
+        "test_tokens", "freeze",    "interfaces", "output_device", "device_memory", "devices"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
