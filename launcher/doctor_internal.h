@@ -6,7 +6,8 @@
 
 /** Open MPI heeds the choice of an interface only where messages go by its own TCP. */
 #define DDP_DOCTOR_FIX_NETWORK                                                                               \
-    "see that the machine is up, and say which interface MPI is to take: mpirun --mca pml ob1 --mca "        \
+    "see that the machine is up, and name the interface to use: ddp.interfaces, or mpirun --mca pml ob1 "    \
+    "--mca "                                                                                                 \
     "btl_tcp_if_include NAME"
 
 /** What all ranks see. Collective. @param [out] all_p  [size], rank 0's to free; NULL on others */

@@ -124,6 +124,8 @@ static ddp_status_t choose_interfaces(const char *list)
     }
     DDP_TRY(ddp_interfaces_check(list));
     (void)setenv("OMPI_MCA_btl_tcp_if_include", list, 0);
+    /* libfabric would go before that TCP, over an interface of its own choice */
+    (void)setenv("OMPI_MCA_mtl", "^ofi", 0);
     DDP_TRY(ddp_interfaces_names(list, names, sizeof(names)));
     (void)setenv("NCCL_SOCKET_IFNAME", names, 0);
 out:

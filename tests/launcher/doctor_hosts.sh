@@ -76,6 +76,9 @@ silent()
     run 0 on node1 mpirun --mca pml ob1 --mca btl_tcp_if_include eth0 --host node1,node2 "$program" doctor
     finds ok network.addresses 'Open MPI uses eth0'
     finds ok network.transport 'pml ob1'
+    run 0 on node1 mpirun --host node1,node2 "$program" doctor --set ddp.interfaces=[eth0]
+    finds ok network.addresses 'Open MPI uses eth0'
+    finds ok network.transport 'pml ob1'
     if on node1 mpirun --host node1,node2 "$program" doctor --set ddp.timeout_s=3 >out 2>err; then
         finds warn network.addresses '172.17.0.1 (docker0)' # another Open MPI: it found the way
     else
