@@ -1,5 +1,6 @@
 #include "launcher/launch.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,8 @@
 #include "base/error.h"
 
 #define MPIRUN_DELAY_US 500000
+#define SECOND_US       1000000
+#define POLLS           10 /* a second */
 /* Slurm's own steps (batch, interactive ...) have numbers from here on. */
 #define SLURM_OWN_STEPS 0xfffffff0L
 
@@ -79,27 +82,57 @@ ddp_status_t ddp_launch_check(const ddp_launch_t *launch, int size, bool is_one)
     return DDP_OK;
 }
 
-void ddp_launch_end_launcher(void)
+/* Is it a process of Open MPI that starts ranks? Allocates nothing: a child of fork() calls it too. */
+static bool is_launcher(pid_t pid)
 {
     static const char *const names[] = {"mpirun", "mpiexec", "orterun", "prterun", "orted", "prted"};
-    const pid_t              parent  = getppid();
     char                     path[40], name[32] = "";
-    FILE                    *file;
+    ssize_t                  length = 0;
+    int                      file;
 
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)parent);
-    file = fopen(path, "re");
-    if (file == NULL) {
-        return;
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        length = read(file, name, sizeof(name) - 1);
+        (void)close(file); /* was only read */
     }
-    if (fgets(name, sizeof(name), file) != NULL) {
-        name[strcspn(name, "\n")] = '\0';
-    }
-    (void)fclose(file); /* was only read */
+    name[length > 0 ? length : 0] = '\0';
+    name[strcspn(name, "\n")]     = '\0';
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
-            (void)kill(parent, SIGTERM);
-            usleep(MPIRUN_DELAY_US);
-            (void)kill(parent, SIGTERM); /* the second one makes it leave at once */
+            return true;
         }
     }
+    return false;
+}
+
+void ddp_launch_end_launcher(void)
+{
+    const pid_t parent = getppid();
+
+    if (is_launcher(parent)) {
+        (void)kill(parent, SIGTERM);
+        usleep(MPIRUN_DELAY_US);
+        (void)kill(parent, SIGTERM); /* the second one makes it leave at once */
+    }
+}
+
+void ddp_launch_end_launcher_later(int seconds)
+{
+    const pid_t parent  = getppid();
+    const bool  is_mine = env_number("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK") <= 0;
+
+    if (!is_mine || !is_launcher(parent) || fork() != 0) {
+        return;
+    }
+    (void)
+        setsid(); /* the launcher kills its ranks with their groups, and waits until their pipes are closed */
+    (void)close_range(0, ~0U, 0);
+    for (int i = 0; i < seconds * POLLS && is_launcher(parent); i++) {
+        usleep(SECOND_US / POLLS);
+    }
+    if (is_launcher(parent)) {
+        (void)kill(parent, SIGKILL); /* it is ending itself, and crashes at SIGTERM */
+    }
+    _exit(EXIT_SUCCESS);
 }

@@ -43,4 +43,9 @@ ddp_status_t ddp_launch_check(const ddp_launch_t *launch, int size, bool is_one)
  */
 void ddp_launch_end_launcher(void);
 
+/** The same if it is still there after so many seconds, by a process that outlives this one, which is about
+ * to leave: mpirun ends its ranks where it reaches them, and is left the time for it. Returns at once.
+ */
+void ddp_launch_end_launcher_later(int seconds);
+
 #endif

@@ -15,6 +15,7 @@
 #define MPI_EXTRA_MS 10000
 /* All ranks wait for the same one: the first speaks, and its exit ends the job before the others do. */
 #define OTHERS_DELAY_US 3000000
+#define LAUNCHER_S      10 /* mpirun takes up to five to end its ranks */
 /* The other ranks see no progress from a time before the disk was asked. */
 #define OTHERS_SHARE 0.8
 #define ABORT_S      5
@@ -58,6 +59,7 @@ static void leave_mpi(const ddp_run_t *run, const char *what, int limit_ms)
         DDP_LOG_ERROR,
         "%s took more than %g s (ddp.timeout_s and 10 s): a rank did not come, or its host is not reached",
         what, limit_ms / 1e3);
+    ddp_launch_end_launcher_later(LAUNCHER_S);
 }
 
 /* The same where the disk does not answer. */
