@@ -129,7 +129,7 @@ host_off()
 # host_on HOST: again with power, and empty; not with a switch
 host_on()
 {
-    await 10 port_is_gone "p${1#node}"
+    await 60 port_is_gone "p${1#node}"
     host_begin "${1#node}"
 }
 
@@ -216,7 +216,7 @@ no_job_runs()
 
 job_processes()
 {
-    for program_pid in $(program_pids) $(pgrep -x 'mpirun|orterun|orted|srun'); do
+    for program_pid in $(program_pids) $(pgrep -x 'mpirun|orterun|orted|srun' 2>/dev/null); do
         is_running "$program_pid" && echo "$program_pid $(tr '\0' ' ' <"/proc/$program_pid/cmdline" 2>/dev/null)"
     done
 }

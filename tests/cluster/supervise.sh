@@ -5,20 +5,12 @@
 set -u
 
 . "$(dirname "$0")/cluster.sh"
+. "$cluster_here/draw.sh"
 
 small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=64 --set train.batch=60
     --set train.micro_batch=8 --set model.kind=mlp --set model.hidden=[100,16] --set model.dropout=0.2
     --set train.eval_every=100000 --set checkpoint.every_epochs=0 --set ddp.timeout_s=30 --log warn"
 fast="--backoff 0.02 --backoff-max 0.1 --max-restarts 100"
-seed=${DDP_TEST_SEED:-$(od -An -N2 -tu2 /dev/urandom | tr -d ' ')}
-state=$seed
-
-# draw N: a number from 0 to N - 1 into `drawn`
-draw()
-{
-    state=$(((state * 1103515245 + 12345) % 2147483648))
-    drawn=$((state / 65536 % $1))
-}
 
 # settings STEPS SAVE_EVERY: and the run that nothing disturbs
 settings()
