@@ -129,7 +129,8 @@ host_off()
 # host_on HOST: again with power, and empty; not with a switch
 host_on()
 {
-    await 60 port_is_gone "p${1#node}"
+    ip link delete "p${1#node}" 2>/dev/null # connections that were cut keep the network they belong to for minutes
+    await 10 port_is_gone "p${1#node}"
     host_begin "${1#node}"
 }
 
