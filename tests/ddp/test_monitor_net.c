@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/interface.h"
 #include "ddp/monitor_internal.h"
 #include "tests/support/ddp_test.h"
 
