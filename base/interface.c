@@ -16,17 +16,19 @@
 /* "10.1.0.0/16" */
 static bool is_in_network(const char *word, uint32_t address)
 {
-    const char    *slash = strchr(word, '/');
+    const size_t   length = strcspn(word, "/");
+    const char    *number = word[length] == '/' ? word + length + 1 : "32";
     char           text[INET_ADDRSTRLEN];
     struct in_addr network;
-    long           bits = 32;
+    long           bits;
     uint32_t       mask;
 
-    if (slash != NULL) {
-        bits = strtol(slash + 1, NULL, 10);
+    if (length >= sizeof(text) || number[0] == '\0' || number[strspn(number, "0123456789")] != '\0') {
+        return false; /* what is cut off or left out must not match more than was meant */
     }
-    snprintf(text, sizeof(text), "%.*s", (int)(slash != NULL ? slash - word : (long)strlen(word)), word);
-    if (bits < 0 || bits > 32 || inet_pton(AF_INET, text, &network) != 1) {
+    bits = strtol(number, NULL, 10);
+    snprintf(text, sizeof(text), "%.*s", (int)length, word);
+    if (bits > 32 || inet_pton(AF_INET, text, &network) != 1) {
         return false;
     }
     mask = bits == 0 ? 0 : htonl(UINT32_MAX << (32 - bits));

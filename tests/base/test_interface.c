@@ -29,6 +29,30 @@ START_TEST(an_interface_is_wanted_by_name_or_network)
 }
 END_TEST
 
+START_TEST(half_a_network_is_none)
+{
+    static const char *const lists[] = {"10.1.0.0/",
+                                        "10.1.0.0/x",
+                                        "10.1.0.0/16x",
+                                        "10.1.0.0/-0",
+                                        "10.1.0.0/ 8",
+                                        "10.1.0.0/16/8",
+                                        "/8",
+                                        "/",
+                                        "10.1.0.0/+16",
+                                        "x/8",
+                                        ",",
+                                        "10.1.0.0/4294967312",
+                                        "010.001.002.0030"};
+    const uint32_t           address = address_of("10.1.2.3");
+
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        ck_assert_msg(!ddp_interface_is_wanted(lists[i], "eth0", address), "'%s'", lists[i]);
+    }
+    ck_assert(!ddp_interface_is_wanted("192.168.100.1000", "eth0", address_of("192.168.100.100")));
+}
+END_TEST
+
 START_TEST(what_a_host_does_not_have_is_named_with_what_it_has)
 {
     ddp_assert_ok(ddp_interfaces_check(""));
@@ -57,6 +81,7 @@ static Suite *make_suite(void)
     TCase *tcase = tcase_create("list");
 
     tcase_add_test(tcase, an_interface_is_wanted_by_name_or_network);
+    tcase_add_test(tcase, half_a_network_is_none);
     tcase_add_test(tcase, what_a_host_does_not_have_is_named_with_what_it_has);
     tcase_add_test(tcase, nccl_gets_whole_names);
     suite_add_tcase(suite, tcase);
