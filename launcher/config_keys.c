@@ -181,10 +181,11 @@ const ddp_key_t ddp_keys[] = {
            "gradients as they go between ranks with ddp.backend nccl, between machines with host; bf16: half "
            "the "
            "bytes, rounded; with ddp.reduction fast"),
-    CHOICE(
-        ddp, exchange, "auto", "auto|direct|ring|halving", "ddp.backend=host",
-        "between machines: direct (each its part from all at once), ring, or recursive halving. auto: with "
-        "ddp.reduction fast what the measured link makes fastest for a bucket's size; exact is direct"),
+    CHOICE(ddp, exchange, "auto", "auto|direct|ring|halving|measured", "ddp.backend=host",
+           "between machines: direct (each its part from all at once), ring, or recursive halving. measured: "
+           "what the measured link makes fastest for a bucket's size. auto: direct; all others need "
+           "ddp.reduction "
+           "fast"),
     {"ddp", "interfaces", KEY_WORDS, AT(ddp.interfaces), "[]", 0, 0, false, false,
      "[\"eth0\", \"10.1.0.0/16\"]", "", NULL,
      "networks between machines, by interface or address, each on every host: for Open MPI's TCP, NCCL's "

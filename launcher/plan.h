@@ -59,9 +59,10 @@ typedef struct ddp_plan_run {
     double rest_s;                /* of a step: neither of them */
     bool   is_late;               /* updates wait for all buckets: clipping, nonfinite skip */
     bool   is_gpu;                /* that work has a stream of its own */
-    bool   is_fast;               /* ddp.reduction fast: any way to sum */
     bool   is_even;               /* ready times are not measured but spread evenly */
     double cap_bytes;             /* ddp.bucket_cap_mb */
+
+    ddp_exchange_kind_t exchange; /* as configured */
 
     ddp_plan_bucket_t *bucket; /* owned, [n], in the order in which they get ready */
     size_t             n;

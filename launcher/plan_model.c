@@ -82,15 +82,17 @@ static double segments_of(double bytes)
 static double wire_s(const ddp_plan_run_t *run, const ddp_plan_place_t *place, double bytes,
                      ddp_exchange_kind_t *kind_p)
 {
-    ddp_link_work_t work = {.kind     = DDP_EXCHANGE_DIRECT,
+    ddp_link_work_t work = {.kind     = run->exchange,
                             .machines = (int)place->nodes,
                             .ranks    = (int)place->ranks,
                             .bytes    = bytes,
                             .nodes    = 1,
                             .segments = (int)segments_of(bytes)};
 
-    if (run->is_fast) {
+    if (run->exchange == DDP_EXCHANGE_MEASURED) {
         work.kind = ddp_link_choose(&place->link, &work);
+    } else if (run->exchange == DDP_EXCHANGE_AUTO) {
+        work.kind = DDP_EXCHANGE_DIRECT;
     }
     *kind_p = work.kind;
     return ddp_link_between_s(&place->link, &work);

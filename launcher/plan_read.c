@@ -49,6 +49,17 @@ static double config_number(const cJSON *start, const char *key)
     return strtod(config_text(start, key), NULL);
 }
 
+/* @return AUTO also for what no build calls so */
+static ddp_exchange_kind_t exchange_of(const char *name)
+{
+    int kind = DDP_EXCHANGE_MEASURED;
+
+    while (kind > DDP_EXCHANGE_AUTO && strcmp(name, ddp_exchange_name((ddp_exchange_kind_t)kind)) != 0) {
+        kind--;
+    }
+    return (ddp_exchange_kind_t)kind;
+}
+
 static size_t count_of(const cJSON *event, const char *name)
 {
     const double value = ddp_json_number(event, name);
@@ -74,8 +85,8 @@ static void take_start(reader_t *reader, const cJSON *event)
     run->cap_bytes       = config_number(event, "ddp.bucket_cap_mb") * 1048576.0;
     run->is_late         = config_number(event, "optimizer.clip_norm") > 0 ||
                    strcmp(config_text(event, "train.nonfinite"), "skip") == 0;
-    run->is_fast = strcmp(config_text(event, "ddp.reduction"), "fast") == 0;
-    run->is_gpu  = false;
+    run->exchange = exchange_of(config_text(event, "ddp.exchange"));
+    run->is_gpu   = false;
     (void)snprintf(run->title, sizeof(run->title), "%s, batch %g", config_text(event, "model.kind"),
                    run->batch);
     ddp_utf8_clean(run->title);

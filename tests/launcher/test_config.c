@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ddp/link.h"
 #include "io/tokens.h"
 #include "launcher/config.h"
 #include "tests/support/ddp_test.h"
@@ -373,6 +374,20 @@ START_TEST(a_gpt2_takes_from_its_preset_what_is_not_stated)
 }
 END_TEST
 
+START_TEST(every_exchange_may_be_asked_for)
+{
+    ddp_config_t config;
+    char         text[64];
+
+    ddp_config_defaults(&config);
+    for (int kind = DDP_EXCHANGE_AUTO; kind <= DDP_EXCHANGE_MEASURED; kind++) {
+        snprintf(text, sizeof(text), "ddp.exchange=%s", ddp_exchange_name((ddp_exchange_kind_t)kind));
+        ddp_assert_ok(ddp_config_set(&config, text));
+        ck_assert_int_eq(config.ddp.exchange, kind);
+    }
+}
+END_TEST
+
 START_TEST(a_list_of_words_may_hold_anything_but_a_comma)
 {
     static const char *const no_lists[] = {"a,,b", ",a", "a,", "[,]", "\"\""};
@@ -500,6 +515,7 @@ int main(void)
     tcase_add_test(tcase, set_goes_through_the_same_checks);
     tcase_add_test(tcase, what_is_left_open_is_chosen_without_the_ranks);
     tcase_add_test(tcase, a_gpt2_takes_from_its_preset_what_is_not_stated);
+    tcase_add_test(tcase, every_exchange_may_be_asked_for);
     tcase_add_test(tcase, a_list_of_words_may_hold_anything_but_a_comma);
     tcase_add_test(tcase, dp_is_one_process);
     tcase_add_test(tcase, too_many_ranks_are_told_what_fits);

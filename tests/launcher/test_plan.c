@@ -85,6 +85,36 @@ START_TEST(what_goes_between_nodes_during_backward_is_hidden)
 }
 END_TEST
 
+/* Latencies of 8 nodes one after the other: direct two, halving six, ring fourteen. */
+START_TEST(buckets_go_between_nodes_as_configured)
+{
+    static const struct {
+        ddp_exchange_kind_t asked, used;
+        double              latencies;
+    } cases[]              = {{DDP_EXCHANGE_AUTO, DDP_EXCHANGE_DIRECT, 2},
+                              {DDP_EXCHANGE_DIRECT, DDP_EXCHANGE_DIRECT, 2},
+                              {DDP_EXCHANGE_HALVING, DDP_EXCHANGE_HALVING, 6},
+                              {DDP_EXCHANGE_RING, DDP_EXCHANGE_RING, 14}};
+    ddp_plan_run_t   run   = make_run();
+    ddp_plan_place_t place = make_place(8, 1, 1);
+
+    run.bucket           = &two[1];
+    run.n                = 1;
+    place.link.latency_s = 1;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        run.exchange = cases[i].asked;
+        ck_assert_int_eq((int)step_of(&run, &place).kind, (int)cases[i].used);
+        ck_assert_double_eq_tol(step_of(&run, &place).wire_s, cases[i].latencies + 2 * 4 * MIB / 1e9 * 7 / 8,
+                                FEW);
+    }
+    place.link   = (ddp_link_t){.bytes_per_s = 1e9, .spread_per_s = 1e6}; /* a crowded switch */
+    run.exchange = DDP_EXCHANGE_AUTO;
+    ck_assert_int_eq((int)step_of(&run, &place).kind, (int)DDP_EXCHANGE_DIRECT);
+    run.exchange = DDP_EXCHANGE_MEASURED;
+    ck_assert_int_eq((int)step_of(&run, &place).kind, (int)DDP_EXCHANGE_RING);
+}
+END_TEST
+
 /* AdamW passes 7 times over memory; with two ranks each updates half of it and reads one summand more. */
 START_TEST(work_goes_by_passes_over_memory)
 {
@@ -193,7 +223,7 @@ static void write_run(const char *folder, const char *text)
 #define START                                                                                                \
     "{\"event\":\"start\",\"ranks\":2,\"machines\":1,\"micro_batches\":4,\"buckets\":2,\"parameters\":100,"  \
     "\"config\":{\"train.mode\":\"ddp\",\"train.batch\":\"64\",\"ddp.bucket_cap_mb\":\"25\","                \
-    "\"model.kind\":\"mlp\",\"optimizer.clip_norm\":\"0\",\"ddp.reduction\":\"exact\"}}\n"
+    "\"model.kind\":\"mlp\",\"optimizer.clip_norm\":\"0\",\"ddp.exchange\":\"measured\"}}\n"
 /* 2 micro-batches: forward 4 ms of it waiting 1, backward 10 of it 2 hidden, work 3, 1 of it exposed. */
 #define STEP                                                                                                 \
     "{\"event\":\"step\",\"step\":1,\"step_ms\":15.5,\"forward_ms\":4,\"backward_ms\":10,\"comm_ms\":4,"     \
@@ -211,6 +241,7 @@ START_TEST(a_run_is_read_without_what_it_hides)
     ddp_assert_ok(ddp_plan_read(folder, &run));
     ck_assert_uint_eq(run.ranks, 2);
     ck_assert_uint_eq(run.micro_batches, 4);
+    ck_assert_int_eq((int)run.exchange, (int)DDP_EXCHANGE_MEASURED);
     ck_assert_double_eq_tol(run.forward_s, 1.5e-3, FEW);
     ck_assert_double_eq_tol(run.backward_s, 4e-3, FEW);
     ck_assert_double_eq_tol(run.work_s, 4e-3, FEW);
@@ -255,6 +286,7 @@ int main(void)
     tcase_add_test(tcase, without_work_and_links_a_step_is_what_it_computes);
     tcase_add_test(tcase, a_bucket_that_is_ready_at_the_end_is_exposed);
     tcase_add_test(tcase, what_goes_between_nodes_during_backward_is_hidden);
+    tcase_add_test(tcase, buckets_go_between_nodes_as_configured);
     tcase_add_test(tcase, work_goes_by_passes_over_memory);
     tcase_add_test(tcase, updates_wait_for_all_buckets_with_clipping);
     tcase_add_test(tcase, buckets_are_joined_up_to_the_cap);
