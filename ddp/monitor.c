@@ -51,7 +51,7 @@ static ddp_status_t make_parts(ddp_monitor_t *monitor)
                          .wait_status = DDP_EXIT_UNKNOWN,
                          .bucket      = DDP_NO_BUCKET};
     }
-    ddp_oom_open(&monitor->oom);
+    ddp_oom_open(&monitor->oom, "");
     DDP_TRY(ddp_fault("monitor", monitor->comm->rank));
 out:
     return status;

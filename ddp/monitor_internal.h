@@ -139,7 +139,8 @@ typedef enum ddp_news {
 /** Enough for entries of all ranks. */
 ddp_status_t ddp_peer_open(ddp_peer_t *peer, int size) DDP_NODISCARD;
 void         ddp_peer_close(ddp_peer_t *peer);
-void         ddp_peer_free(ddp_peer_t *peer);
+/** @param [in] peer  its fd is -1 where it was never opened */
+void ddp_peer_free(ddp_peer_t *peer);
 /** Append a message whose payload `bytes` long is at *payload_p afterwards: fill it, then ddp_peer_seal().
  * @return false: no room before others are sent */
 bool ddp_peer_begin(ddp_peer_t *peer, size_t bytes, uint8_t **payload_p);
@@ -236,8 +237,9 @@ enum { DDP_TOLD_NOTHING, DDP_TOLD_SOON, DDP_TOLD };
 
 /** What the kernel said at the start, to see what is new. */
 typedef struct ddp_oom {
-    int      kmsg; /* owned; -1: may not be read */
-    uint64_t kills;
+    const char *root; /* borrowed */
+    int         kmsg; /* owned; -1: may not be read */
+    uint64_t    group_kills, machine_kills;
 } ddp_oom_t;
 
 struct ddp_monitor {
@@ -264,7 +266,8 @@ struct ddp_monitor {
 };
 
 /* monitor_local.c: on the thread */
-void ddp_oom_open(ddp_oom_t *oom);
+/** @param [in] root  before each path: "", or what a test has made */
+void ddp_oom_open(ddp_oom_t *oom, const char *root);
 void ddp_oom_close(ddp_oom_t *oom);
 /** Has the kernel ended process `pid` for want of memory? */
 bool ddp_oom_has_killed(ddp_oom_t *oom, int pid);

@@ -90,39 +90,58 @@ static uint64_t read_count(const char *path, const char *name)
     return count;
 }
 
-/* Processes of this control group, or else of the machine, that the kernel has ended for want of memory. */
-static uint64_t count_kills(void)
+/* The file that counts for the control group of a line of /proc/self/cgroup. @return false: of another
+ * controller of version 1 */
+static bool group_file(const char *root, char *line, char *path, size_t size)
 {
-    FILE    *file  = fopen("/proc/self/cgroup", "re");
-    uint64_t kills = 0;
-    char     line[512], path[600];
+    char *group = strrchr(line, ':');
 
-    while (file != NULL && kills == 0 && fgets(line, sizeof(line), file) != NULL) {
-        char *group = strrchr(line, ':');
+    line[strcspn(line, "\n")] = '\0';
+    if (group == NULL) {
+        return false;
+    }
+    *group++ = '\0';
+    if (strcmp(line, "0:") == 0) {
+        snprintf(path, size, "%s/sys/fs/cgroup%s/memory.events", root, group);
+        return true;
+    }
+    snprintf(path, size, "%s/sys/fs/cgroup/memory%s/memory.oom_control", root, group);
+    return strstr(line, ":memory") != NULL;
+}
 
-        line[strcspn(line, "\n")] = '\0';
-        if (group == NULL) {
-            continue;
+/* What the kernel has ended for want of memory. Both are looked at: the group of a rank may be another one
+ * than this process's, and the machine may be a container's host, whose count does not tell whose it was. */
+static void count_kills(const char *root, uint64_t *group_p, uint64_t *machine_p)
+{
+    char  line[512], path[1024];
+    FILE *file;
+
+    *group_p = 0;
+    snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+    file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (group_file(root, line, path, sizeof(path))) {
+            *group_p += read_count(path, "oom_kill");
         }
-        snprintf(path, sizeof(path),
-                 strncmp(line, "0::", 3) == 0 ? "/sys/fs/cgroup%s/memory.events"
-                                              : "/sys/fs/cgroup/memory%s/memory.oom_control",
-                 group + 1);
-        kills = read_count(path, "oom_kill");
     }
     if (file != NULL) {
         (void)fclose(file); /* was only read */
     }
-    return kills > 0 ? kills : read_count("/proc/vmstat", "oom_kill");
+    snprintf(path, sizeof(path), "%s/proc/vmstat", root);
+    *machine_p = read_count(path, "oom_kill");
 }
 
-void ddp_oom_open(ddp_oom_t *oom)
+void ddp_oom_open(ddp_oom_t *oom, const char *root)
 {
-    oom->kills = count_kills();
-    oom->kmsg  = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    char path[512];
+
+    snprintf(path, sizeof(path), "%s/dev/kmsg", root);
+    oom->root = root;
+    oom->kmsg = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (oom->kmsg >= 0) {
         (void)lseek(oom->kmsg, 0, SEEK_END); /* else what came before is read too */
     }
+    count_kills(root, &oom->group_kills, &oom->machine_kills);
 }
 
 void ddp_oom_close(ddp_oom_t *oom)
@@ -135,8 +154,9 @@ void ddp_oom_close(ddp_oom_t *oom)
 
 bool ddp_oom_has_killed(ddp_oom_t *oom, int pid)
 {
-    char    line[2048], wanted[64];
-    ssize_t bytes;
+    char     line[2048], wanted[64];
+    uint64_t group, machine;
+    ssize_t  bytes;
 
     snprintf(wanted, sizeof(wanted), "Killed process %d ", pid);
     for (int i = 0; oom->kmsg >= 0 && i < 10000; i++) { /* one message a call */
@@ -149,7 +169,8 @@ bool ddp_oom_has_killed(ddp_oom_t *oom, int pid)
             return true;
         }
     }
-    return count_kills() > oom->kills;
+    count_kills(oom->root, &group, &machine);
+    return group > oom->group_kills || machine > oom->machine_kills;
 }
 
 static void set_life(ddp_monitor_t *monitor, ddp_view_t *view, ddp_life_t life)
