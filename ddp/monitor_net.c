@@ -45,9 +45,7 @@ void ddp_peer_close(ddp_peer_t *peer)
 
 void ddp_peer_free(ddp_peer_t *peer)
 {
-    if (peer->in != NULL) {
-        ddp_peer_close(peer);
-    }
+    ddp_peer_close(peer);
     free(peer->in);
     free(peer->out);
     peer->in = peer->out = NULL;

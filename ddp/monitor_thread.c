@@ -123,6 +123,9 @@ static void forgive(ddp_monitor_t *monitor)
         monitor->view[r].heard_ns += gap;
         monitor->view[r].life_ns += gap;
     }
+    for (int m = 0; monitor->net.is_used && m < monitor->comm->machines; m++) {
+        monitor->net.closed_ns[m] += monitor->net.closed_ns[m] != 0 ? gap : 0;
+    }
     monitor->net.alone_ns += gap;
     monitor->net.parent.heard_ns += gap;
     if (gap > limit / 2) {

@@ -78,9 +78,10 @@ static bool hear_child(ddp_monitor_t *monitor, int child)
     bool          is_new  = false;
     bool          is_bad  = false;
     const bool    is_open = ddp_peer_read(peer);
+    int           n       = 0;
     ddp_message_t message;
 
-    for (int i = 0; i < AT_ONCE && ddp_peer_next(peer, &message, &is_bad); i++) {
+    for (; n < AT_ONCE && ddp_peer_next(peer, &message, &is_bad); n++) {
         peer->heard_ns = monitor->now_ns;
         if (message.type == DDP_MESSAGE_HANDOVER) {
             peer->is_leaving = true;
@@ -90,7 +91,7 @@ static bool hear_child(ddp_monitor_t *monitor, int child)
             break;
         }
     }
-    if (!is_open || is_bad) {
+    if (is_bad || (!is_open && n < AT_ONCE)) { /* first all that it said */
         lose_child(monitor, child);
     }
     return is_new;
@@ -313,14 +314,17 @@ static ddp_status_t make_net(ddp_monitor_t *monitor)
     DDP_REQUIRE(net->places != NULL && net->child != NULL && net->closed_ns != NULL && net->via != NULL &&
                     net->reach != NULL,
                 DDP_ERR_NO_MEMORY, "no memory for the monitor of %zu machines", machines);
-    net->door    = -1;
-    net->call.fd = -1;
+    net->door      = -1;
+    net->call.fd   = -1;
+    net->parent.fd = -1;
+    for (size_t m = 0; m < machines; m++) {
+        net->child[m].fd = -1;
+    }
     for (size_t g = 0; g < DDP_MONITOR_GUESTS; g++) {
         net->guest[g].fd = -1;
     }
     net->is_used = true; /* from here on it can be closed */
     for (size_t m = 0; m < machines; m++) {
-        net->child[m].fd = -1;
         DDP_TRY(ddp_peer_open(&net->child[m], monitor->size));
     }
     DDP_TRY(ddp_peer_open(&net->parent, monitor->size));

@@ -181,10 +181,11 @@ static bool hear_parent(ddp_monitor_t *monitor)
     bool          is_new  = false;
     bool          is_bad  = false;
     const bool    is_open = ddp_peer_read(peer);
+    int           n       = 0;
     ddp_verdict_t verdict;
     ddp_message_t message;
 
-    for (int i = 0; i < AT_ONCE && ddp_peer_next(peer, &message, &is_bad); i++) {
+    for (; n < AT_ONCE && ddp_peer_next(peer, &message, &is_bad); n++) {
         peer->heard_ns = monitor->now_ns;
         if (ddp_verdict_read(&message, monitor->size, &verdict)) {
             ddp_monitor_tell_machine(monitor, &verdict);
@@ -194,7 +195,7 @@ static bool hear_parent(ddp_monitor_t *monitor)
             break;
         }
     }
-    if (!is_open || is_bad) {
+    if (is_bad || (!is_open && n < AT_ONCE)) { /* first all that it said */
         ddp_monitor_up_lose(monitor);
     } else if (monitor->now_ns - peer->heard_ns > monitor->comm->timeout_ms * DDP_NS_PER_MS) {
         ddp_monitor_up_lose(monitor);

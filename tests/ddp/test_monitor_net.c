@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/interface.h"
 #include "ddp/monitor_internal.h"
 #include "tests/support/ddp_test.h"
 
@@ -229,18 +228,48 @@ START_TEST(who_does_not_read_is_not_waited_for)
 }
 END_TEST
 
-START_TEST(interfaces_are_names_or_networks)
+/* Reports, that another rank speaks from now on, and the end, all before anybody looked. */
+START_TEST(a_child_is_heard_to_its_last_word)
 {
-    const uint32_t address = inet_addr("10.1.2.3");
+    static int           machine_of[SIZE] = {0, 1, 2}, machine_first[SIZE + 1] = {0, 1, 2, 3};
+    static int           via[SIZE];
+    static int64_t       closed_ns[SIZE];
+    static ddp_comm_t    comm;
+    static ddp_view_t    view[SIZE];
+    static ddp_monitor_t monitor;
+    uint8_t             *payload = NULL;
 
-    ck_assert(ddp_interface_is_wanted(NULL, "eth0", address));
-    ck_assert(ddp_interface_is_wanted("", "eth0", address));
-    ck_assert(ddp_interface_is_wanted("ib0,eth0", "eth0", address));
-    ck_assert(!ddp_interface_is_wanted("ib0,eth01", "eth0", address));
-    ck_assert(ddp_interface_is_wanted("192.168.0.0/16,10.1.0.0/16", "eth0", address));
-    ck_assert(!ddp_interface_is_wanted("10.2.0.0/16,10.1.2.4/32", "eth0", address));
-    ck_assert(ddp_interface_is_wanted("0.0.0.0/0", "eth0", address));
-    ck_assert(!ddp_interface_is_wanted("10.1.0.0/33,x/8,/", "eth0", address));
+    ddp_peer_free(&child[2]);
+    ddp_assert_ok(ddp_peer_open(&child[2], 64)); /* room for more messages than are taken in two looks */
+    ck_assert_int_eq(call_with(token), DDP_NEWS_OPEN);
+    comm    = (ddp_comm_t){.size          = SIZE,
+                           .machines      = SIZE,
+                           .local_size    = 1,
+                           .machine_of    = machine_of,
+                           .machine_first = machine_first};
+    monitor = (ddp_monitor_t){.comm = &comm, .size = SIZE, .view = view, .now_ns = ddp_clock_ns()};
+    memcpy(monitor.net.guest, guests, sizeof(guests));
+    monitor.net.door      = door;
+    monitor.net.child     = child;
+    monitor.net.via       = via;
+    monitor.net.closed_ns = closed_ns;
+    monitor.net.parent.fd = -1;
+    monitor.net.call.fd   = -1;
+    monitor.net.is_root   = true;
+    for (int i = 0; i < 100; i++) {
+        send_report(&parent, 0);
+    }
+    ck_assert(ddp_peer_begin(&parent, 0, &payload));
+    ddp_peer_seal(&parent, DDP_MESSAGE_HANDOVER, 0);
+    ck_assert(ddp_peer_flush(&parent));
+    ddp_peer_close(&parent);
+    for (int i = 0; i < 2000 && child[2].fd >= 0; i++) {
+        (void)ddp_monitor_net_hear(&monitor);
+        usleep(1000);
+    }
+    ck_assert_int_lt(child[2].fd, 0);
+    ck_assert(child[2].is_leaving);
+    ck_assert_int_eq(closed_ns[2], 0); /* nobody is missed */
 }
 END_TEST
 
@@ -270,7 +299,7 @@ static Suite *make_suite(void)
     tcase_add_test(port, many_silent_guests_keep_nobody_out);
     tcase_add_test(port, a_message_said_twice_breaks_the_connection);
     tcase_add_test(port, who_does_not_read_is_not_waited_for);
-    tcase_add_test(port, interfaces_are_names_or_networks);
+    tcase_add_test(port, a_child_is_heard_to_its_last_word);
     tcase_add_test(port, an_address_of_the_own_network_is_tried_first);
     suite_add_tcase(suite, port);
     return suite;
