@@ -219,7 +219,7 @@ static ddp_status_t advance(ddp_exchange_t *x, ddp_lane_t *lane)
     ddp_wait_t   wait   = x->data.wait;
 
     while (lane->is_open) {
-        wait.what = lane->round == 0 ? "partial sums" : "totals";
+        wait.what = 2 * lane->round < x->ops->rounds(x) ? "partial sums" : "totals"; /* then they go back */
         status    = ddp_comm_test_messages(x->params.comm, lane->request, lane->peer, lane->n, wait);
         if (status != DDP_OK) {
             return status;

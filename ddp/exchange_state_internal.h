@@ -63,7 +63,7 @@ struct ddp_exchange {
     const float             **source; /* owned, scratch: all machines' nodes */
     ddp_exchange_needs_t     *needs;  /* counting only: nothing is sent */
     ddp_lane_t                lane[DDP_LANES];
-    size_t                    next, n_open;
+    size_t                    next;
     uint64_t                  overflows;
 };
 

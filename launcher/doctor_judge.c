@@ -144,7 +144,7 @@ void ddp_judge_ranks(const ddp_facts_t *facts, int n, const ddp_job_facts_t *job
                            levels[level >= 0 && level < 4 ? level : 0]);
 }
 
-/* "node1 has 12.3 GB" of the machine that has least. */
+/* On the machine of rank 0, which saves. */
 static void judge_space(const ddp_facts_t *facts, const char *path, ddp_findings_t *findings)
 {
     const ddp_folder_facts_t *folder = &facts[0].folder;

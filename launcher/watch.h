@@ -39,7 +39,7 @@ void ddp_watch_at(struct ddp_run *run, uint64_t step, ddp_stage_t phase);
 /** For the line that ends a run that is lost: it can be gone on with. @param [in] path  the newest file, or
  * "" */
 void ddp_watch_saved(struct ddp_run *run, const char *path);
-/** ": go on with ..." or "". Any thread. */
+/** "; go on with ..." or "". Any thread. */
 void ddp_watch_hint(struct ddp_run *run, char *text, size_t size);
 /** After step `done`: count it, and on rank 0 every ddp.straggler_every steps write an event.
  * @param [in] wait_ns, busy_ns, step_ns  waiting for samples, forward and backward with it, the whole step */
