@@ -37,7 +37,8 @@ static int say_text(const ddp_options_t *options, bool is_first)
 
 /* A closed stream must not lend its number to the next file or socket: what is printed would end up in it.
  * For reading only, so that writing to it still fails. A pipe without a reader, or a limit of the size of
- * files, must not end a training without a word. */
+ * files, must not end a training without a word. Who starts this process may ignore SIGCHLD, and then how
+ * its children end would be lost: a failed run would count as one that is done. */
 static void settle_streams(void)
 {
     int fd;
@@ -50,6 +51,7 @@ static void settle_streams(void)
     }
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
+    (void)signal(SIGCHLD, SIG_DFL);
 }
 
 int main(int argc, char **argv)

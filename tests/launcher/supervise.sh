@@ -100,6 +100,9 @@ END
     has 'gives up: 3 restarts in a row brought no new checkpoint'
     [ "$(grep -c '' starts)" -eq 4 ] || fail 'not four starts'
     rm -f starts
+    run 9 env --ignore-signal=CHLD "$program" supervise --max-restarts 0 --history history -- sh job.sh 9
+    has 'the last run ended with 9'
+    rm -f starts
     SLURM_RESTART_COUNT=3 run 0 "$program" supervise $fast --history history -- sh job.sh 1 0
     holds starts '^start 4'
     rm -f starts
