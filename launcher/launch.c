@@ -82,8 +82,8 @@ ddp_status_t ddp_launch_check(const ddp_launch_t *launch, int size, bool is_one)
     return DDP_OK;
 }
 
-/* Is it a process of Open MPI that starts ranks? Allocates nothing: a child of fork() calls it too. */
-static bool is_launcher(pid_t pid)
+/* Allocates nothing: a child of fork() calls it too. */
+bool ddp_launch_is_launcher(pid_t pid)
 {
     static const char *const names[] = {"mpirun", "mpiexec", "orterun", "prterun", "orted", "prted"};
     char                     path[40], name[32] = "";
@@ -110,7 +110,7 @@ void ddp_launch_end_launcher(void)
 {
     const pid_t parent = getppid();
 
-    if (is_launcher(parent)) {
+    if (ddp_launch_is_launcher(parent)) {
         (void)kill(parent, SIGTERM);
         usleep(MPIRUN_DELAY_US);
         (void)kill(parent, SIGTERM); /* the second one makes it leave at once */
@@ -122,16 +122,16 @@ void ddp_launch_end_launcher_later(int seconds)
     const pid_t parent  = getppid();
     const bool  is_mine = env_number("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK") <= 0;
 
-    if (!is_mine || !is_launcher(parent) || fork() != 0) {
+    if (!is_mine || !ddp_launch_is_launcher(parent) || fork() != 0) {
         return;
     }
     (void)
         setsid(); /* the launcher kills its ranks with their groups, and waits until their pipes are closed */
     (void)close_range(0, ~0U, 0);
-    for (int i = 0; i < seconds * POLLS && is_launcher(parent); i++) {
+    for (int i = 0; i < seconds * POLLS && ddp_launch_is_launcher(parent); i++) {
         usleep(SECOND_US / POLLS);
     }
-    if (is_launcher(parent)) {
+    if (ddp_launch_is_launcher(parent)) {
         (void)kill(parent, SIGKILL); /* it is ending itself, and crashes at SIGTERM */
     }
     _exit(EXIT_SUCCESS);

@@ -6,6 +6,7 @@
 #define DDP_LAUNCH_H_
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/export.h"
 #include "base/status.h"
@@ -38,7 +39,10 @@ bool ddp_launch_is_doubtful(const ddp_launch_t *launch);
  */
 ddp_status_t ddp_launch_check(const ddp_launch_t *launch, int size, bool is_one) DDP_NODISCARD;
 
-/** If this process is a child of mpirun, or of its daemon: end it, without waiting for hosts that do not
+/** Is it a process of Open MPI that starts ranks: mpirun, or its daemon? */
+bool ddp_launch_is_launcher(pid_t pid);
+
+/** If this process is a child of one: end it, without waiting for hosts that do not
  * answer. Half a second.
  */
 void ddp_launch_end_launcher(void);

@@ -1,11 +1,13 @@
 #include "launcher/progress.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "launcher/launch.h"
 
 #define BAR_WIDTH 24
 #define REDRAW_NS (100 * DDP_NS_PER_MS)
@@ -29,22 +31,10 @@ static void write_all(const char *text)
 static bool parent_has_terminal(void)
 {
     char    path[64];
-    char    name[32] = "";
     char    target[64];
     ssize_t length;
-    FILE   *file;
 
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)getppid());
-    file = fopen(path, "r");
-    if (file == NULL || fgets(name, sizeof(name), file) == NULL) {
-        name[0] = '\0';
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    name[strcspn(name, "\n")] = '\0';
-    if (strcmp(name, "mpirun") != 0 && strcmp(name, "mpiexec") != 0 && strcmp(name, "orterun") != 0 &&
-        strcmp(name, "prterun") != 0) {
+    if (!ddp_launch_is_launcher(getppid())) {
         return false;
     }
     snprintf(path, sizeof(path), "/proc/%d/fd/2", (int)getppid());
@@ -116,8 +106,7 @@ void ddp_progress_draw(ddp_progress_t *progress, const ddp_progress_state_t *sta
 
 void ddp_progress_clear(ddp_progress_t *progress)
 {
-    if (progress->is_drawn) {
+    if (atomic_exchange(&progress->is_drawn, false)) {
         write_all("\r\033[K");
-        progress->is_drawn = false;
     }
 }

@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 typedef struct ddp_progress {
-    bool    is_terminal;
-    bool    is_drawn; /* a bar stands on the current line */
-    int64_t drawn_ns;
+    bool         is_terminal;
+    _Atomic bool is_drawn; /* a bar stands on the current line; the monitor's thread takes it away too */
+    int64_t      drawn_ns;
 } ddp_progress_t;
 
 /** Where training is. */
