@@ -112,7 +112,9 @@ static ddp_status_t build(ddp_run_t *run, ddp_status_t early, ddp_isa_t isa)
 
     run->forward = ddp_trace_forward;
     DDP_TRY(ddp_run_join(run, early));
-    run->config.train.steps = run->bench->warmup + run->bench->rounds;
+    run->config.train.steps           = run->bench->warmup + run->bench->rounds;
+    run->config.schedule.kind         = DDP_SCHEDULE_CONSTANT; /* others may need more steps than these */
+    run->config.schedule.warmup_steps = 0;
     DDP_TRY(ddp_run_prepare(run));
     run->isa = run->isa < isa ? run->isa : isa;
     DDP_TRY(ddp_run_build(run));

@@ -103,13 +103,14 @@ static void add_devices(command_t *command, size_t devices)
     add_made(command, "dp.devices=[%s]", list);
 }
 
-/* What all runs of a comparison have in common: equal data, no evaluations and saves in between. */
+/* What all runs of a comparison have in common: equal data, no evaluations and saves in between, and no
+ * schedule, which may need more steps than these. */
 static void add_settings(const runner_t *runner, command_t *command, uint64_t steps)
 {
     static const char *const settings[] = {
         "train.log_every=1",   "train.eval_every=4294967295", "train.sample_tokens=0",
         "data.test_samples=1", "checkpoint.every_epochs=0",   "checkpoint.every_steps=0",
-        "train.trace=true",
+        "train.trace=true",    "schedule.kind=constant",      "schedule.warmup_steps=0",
     };
     const ddp_compare_t *compare = runner->compare;
 

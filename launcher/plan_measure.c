@@ -15,11 +15,13 @@
 #define MAX_WORDS (2 * DDP_OPTIONS_MAX_SETS + 40)
 #define LINE      400
 
-/* No evaluations and saves in between. Small buckets tell finely when gradients are ready. */
+/* No evaluations and saves in between, and no schedule, which may need more steps than these. Small buckets
+ * tell finely when gradients are ready. */
 static const char *const settings[] = {
-    "train.mode=ddp",        "train.log_every=1",        "train.eval_every=4294967295",
-    "train.sample_tokens=0", "data.test_samples=1",      "checkpoint.every_epochs=0",
-    "ddp.bucket_cap_mb=1",   "checkpoint.every_steps=0", "ddp.trace_buckets=true",
+    "train.mode=ddp",         "train.log_every=1",        "train.eval_every=4294967295",
+    "train.sample_tokens=0",  "data.test_samples=1",      "checkpoint.every_epochs=0",
+    "ddp.bucket_cap_mb=1",    "checkpoint.every_steps=0", "ddp.trace_buckets=true",
+    "schedule.kind=constant", "schedule.warmup_steps=0",
 };
 
 typedef struct command {

@@ -62,7 +62,8 @@ update_is_its_parts()
 
 step()
 {
-    run 0 "$program" bench step $small --rounds 1 --warmup 1 --json
+    # with a schedule for more steps than these
+    run 0 "$program" bench step $small --set schedule.warmup_steps=100 --rounds 1 --warmup 1 --json
     is_json phase
     is_json rate
     phases_add_up

@@ -7,10 +7,11 @@ set -u
 
 small="--set model.kind=mlp --set model.hidden=[24] --set data.kind=shapes --set data.samples=300 --set train.batch=64
     --log error"
+long="--set schedule.kind=wsd --set schedule.warmup_steps=100 --set schedule.decay_steps=50" # for more steps than are made
 
 here()
 {
-    run 0 env TMPDIR="$folder" "$program" plan $small --steps 6 --nodes 1,2,32 --ranks-per-node 2 --link 1Gbit,50us --svg p.svg
+    run 0 env TMPDIR="$folder" "$program" plan $small $long --steps 6 --nodes 1,2,32 --ranks-per-node 2 --link 1Gbit,50us --svg p.svg
     holds out '^mlp, batch 64, 16 micro-batches, from here: '
     holds out '^ *2 *4 '
     holds out 'At most 16 ranks share this batch'
