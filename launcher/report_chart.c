@@ -323,6 +323,18 @@ static double share_of(const ddp_report_heat_t *heat, size_t from, size_t to, si
     return share;
 }
 
+/* Adds "rank 3" or "ranks 0 to 7". */
+static void say_span(char *text, size_t size, const char *what, double from, double to)
+{
+    const size_t used = strlen(text);
+
+    if (from < to) {
+        (void)snprintf(text + used, size - used, "%ss %.0f to %.0f", what, from, to);
+    } else {
+        (void)snprintf(text + used, size - used, "%s %.0f", what, from);
+    }
+}
+
 /* A row of the map; neighbours that are as late are one rectangle. */
 static void draw_ranks(ddp_svg_t *svg, const ddp_plot_t *plot, const ddp_report_heat_t *heat,
                        const double *medians, size_t from, size_t to, double y, double height)
@@ -334,7 +346,7 @@ static void draw_ranks(ddp_svg_t *svg, const ddp_plot_t *plot, const ddp_report_
         double       most  = share;
         size_t       end   = c + 1;
         char         style[16];
-        char         hint[128];
+        char         hint[128] = "";
 
         while (end < heat->n && !isnan(share) &&
                lateness(share_of(heat, from, to, end, medians[end])) == lateness(share) &&
@@ -346,9 +358,10 @@ static void draw_ranks(ddp_svg_t *svg, const ddp_plot_t *plot, const ddp_report_
             const double x = ddp_plot_x(plot, heat->first_x[c]);
 
             (void)snprintf(style, sizeof(style), "late%d", lateness(share));
-            (void)snprintf(hint, sizeof(hint),
-                           "ranks %zu to %zu, steps %.0f to %.0f: up to %.2f times the middle", from, to - 1,
-                           heat->first_x[c], heat->last_x[end - 1], most);
+            say_span(hint, sizeof(hint), "rank", (double)from, (double)(to - 1));
+            say_span(hint, sizeof(hint), ", step", heat->first_x[c], heat->last_x[end - 1]);
+            (void)snprintf(hint + strlen(hint), sizeof(hint) - strlen(hint), ": up to %.2f times the middle",
+                           most);
             ddp_svg_rect(svg, style, x, y,
                          fmax(ddp_plot_x(plot, end < heat->n ? heat->first_x[end] : plot->most_x) - x, 0.5),
                          height, hint);

@@ -213,12 +213,23 @@ static void put_starts(const ddp_report_run_t *run, FILE *out)
     }
 }
 
+/* 2026-01-02T03:04:05Z as the other times of the page; what is not of this form stays as it is. */
+static const char *minute_of(const char *time, char text[DDP_CELL])
+{
+    if (strlen(time) != 20 || time[10] != 'T' || time[19] != 'Z') {
+        return time;
+    }
+    (void)snprintf(text, DDP_CELL, "%.10s %.5s UTC", time, time + 11);
+    return text;
+}
+
 static void put_attempts(const ddp_report_run_t *run, FILE *out)
 {
     static const char *const head[] = {"start",  "ended", "ran",  "ranks",
                                        "status", "why",   "then", "hosts left out"};
     char                     text[DDP_CELL];
     char                     then[192];
+    bool                     has_reason;
 
     if (run->n_attempts == 0) {
         return;
@@ -229,13 +240,14 @@ static void put_attempts(const ddp_report_run_t *run, FILE *out)
         const ddp_report_attempt_t *attempt = &run->attempt[i];
 
         fprintf(out, "<tr><th scope=\"row\">%zu</th>", run->all_attempts - run->n_attempts + i + 1);
-        put_words(out, attempt->time);
+        put_words(out, minute_of(attempt->time, text));
         put_cell(out, NULL, ddp_report_duration(attempt->seconds, text));
         put_number(out, NULL, attempt->ranks);
         put_number(out, NULL, attempt->code);
         put_words(out, attempt->line);
-        (void)snprintf(then, sizeof(then), "%s%s%s", attempt->next, attempt->reason[0] != '\0' ? ": " : "",
-                       attempt->reason);
+        has_reason = attempt->reason[0] != '\0' && strcmp(attempt->reason, attempt->next) != 0;
+        (void)snprintf(then, sizeof(then), "%s%s%s", attempt->next, has_reason ? ": " : "",
+                       has_reason ? attempt->reason : "");
         put_words(out, then);
         put_words(out, attempt->left_out);
         fputs("</tr>\n", out);

@@ -115,7 +115,7 @@ ends()
     holds going/report.html 'The folder does not tell why'
     # who supervised it knows more
     {
-        echo '{"event":"attempt","attempt":0,"seconds":5,"code":137,"line":"rank 3 on node07 has ended","next":"restart"}'
+        echo '{"event":"attempt","time":"2026-01-02T03:04:05Z","attempt":0,"seconds":5,"code":137,"line":"rank 3 on node07 has ended","next":"restart"}'
         echo '{"event":"attempt","attempt":1,"line":"rank 2 on <node08> is gone","next":"give_up","reason":"no"}'
         echo '{"event":"att'
     } >going.supervise.jsonl
@@ -123,6 +123,11 @@ ends()
     holds out '^going: Broke off after step .*: rank 2 on <node08> is gone'
     holds going/report.html 'rank 3 on node07 has ended'
     holds going/report.html 'supervise started it 2 times'
+    holds going/report.html '2026-01-02 03:04 UTC' # as the other times of the page
+    echo '{"event":"attempt","attempt":2,"next":"done","reason":"done"}' >>going.supervise.jsonl
+    run 0 "$program" report going
+    holds going/report.html 'supervise started it '
+    ! grep -q 'done: done' going/report.html || fail 'done, because it is done'
 }
 
 # What can be read is shown.
