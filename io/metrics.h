@@ -72,7 +72,8 @@ DDP_API ddp_status_t ddp_metrics_append(const char *folder, cJSON *object) DDP_N
 
 /** Write a whole small file (config.yaml): temporary file, fsync, rename. */
 DDP_API ddp_status_t ddp_file_write(const char *folder, const char *name, const char *text) DDP_NODISCARD;
-/** The same with folder and name in one. */
+/** The same with folder and name in one. A device, a pipe or a symbolic link that is there is written into.
+ */
 DDP_API ddp_status_t ddp_file_write_path(const char *path, const char *text) DDP_NODISCARD;
 
 #ifdef __cplusplus

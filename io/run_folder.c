@@ -261,12 +261,37 @@ out:
     return status;
 }
 
+/* Into what is there: a device, a pipe, what a symbolic link leads to. A rename would put a file in its
+ * place. */
+static ddp_status_t write_into(const char *path, const char *text)
+{
+    ddp_status_t status = DDP_OK;
+    int          fd     = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+
+    if (fd < 0) {
+        DDP_TRY(ddp_fail_path(path, errno, ""));
+    }
+    DDP_TRY(write_all(fd, path, text));
+    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS) { /* those keep nothing */
+        DDP_TRY(ddp_fail_path(path, errno, ""));
+    }
+out:
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return status;
+}
+
 ddp_status_t ddp_file_write_path(const char *path, const char *text)
 {
     ddp_status_t status = DDP_OK;
     const char  *slash  = strrchr(path, '/');
     char         folder[PATH_SIZE];
+    struct stat  there;
 
+    if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode)) {
+        return write_into(path, text);
+    }
     DDP_REQUIRE(strlen(path) < sizeof(folder), DDP_ERR_IO, "'%.80s...': path too long", path);
     (void)snprintf(folder, sizeof(folder), "%.*s", slash != NULL ? (int)(slash - path) + 1 : 1,
                    slash != NULL ? path : ".");

@@ -8,9 +8,12 @@
 #include "launcher/plan.h"
 #include "launcher/stop.h"
 
-#define MOST_NODES UINT64_C(1000000)
-#define MOST_STEPS UINT64_C(500)
-#define NAME       "ddptrain plan"
+#define MOST_NODES     UINT64_C(1000000)
+#define MOST_STEPS     UINT64_C(500)
+#define LEAST_BITS     1e3
+#define MOST_BITS      1e18
+#define MOST_LATENCY_S 60.0
+#define NAME           "ddptrain plan"
 
 typedef enum option_id {
     OPT_NODES,
@@ -130,6 +133,9 @@ ddp_status_t ddp_plan_parse_link(const char *text, ddp_link_t *link_p)
                 "--link '%.80s': a rate in Kbit, Mbit, Gbit or Tbit a second and a latency in ns, us, ms or "
                 "s, as in 100Gbit,2us",
                 text);
+    /* what is further away overflows the times, or their columns */
+    DDP_REQUIRE(bits >= LEAST_BITS && bits <= MOST_BITS && latency_s <= MOST_LATENCY_S, DDP_ERR_CONFIG,
+                "--link '%.80s': from 1Kbit to 1000000Tbit, at most 60s, as in 100Gbit,2us", text);
     *link_p = (ddp_link_t){.latency_s = latency_s, .bytes_per_s = bits / 8, .spread_per_s = bits / 8};
 out:
     return status;

@@ -229,6 +229,36 @@ START_TEST(a_small_file_is_replaced_whole)
 }
 END_TEST
 
+START_TEST(a_path_that_is_no_plain_file_is_written_into)
+{
+    struct stat st;
+    char        pipe[2 * IO_TEST_PATH];
+    char        text[8] = "";
+    int         fd;
+
+    /* as with --svg /dev/stdout, which root would lose to a rename */
+    ck_assert_int_eq(symlink("target", under("link")), 0);
+    ddp_assert_ok(ddp_file_write_path(under("link"), "first: a longer text\n"));
+    ddp_assert_ok(ddp_file_write_path(under("link"), "second\n"));
+    ck_assert_str_eq(text_of(under("target")), "second\n");
+    ck_assert_int_eq(lstat(under("link"), &st), 0);
+    ck_assert(S_ISLNK(st.st_mode));
+    ck_assert_int_eq(symlink("/dev/full", under("full")), 0);
+    ddp_assert_fails(ddp_file_write_path(under("full"), "x"), DDP_ERR_IO, "/full': no space left on device");
+    (void)snprintf(pipe, sizeof(pipe), "%s", under("pipe"));
+    ck_assert_int_eq(mkfifo(pipe, 0666), 0);
+    fd = open(pipe, O_RDWR);
+    ck_assert_int_ge(fd, 0);
+    ddp_assert_ok(ddp_file_write_path(pipe, "third\n"));
+    ck_assert_int_eq(read(fd, text, sizeof(text) - 1), 6);
+    ck_assert_str_eq(text, "third\n");
+    (void)close(fd);
+    ck_assert_int_eq(lstat(pipe, &st), 0);
+    ck_assert(S_ISFIFO(st.st_mode));
+    ddp_assert_fails(ddp_file_write_path(top, "x"), DDP_ERR_IO, "': is a directory");
+}
+END_TEST
+
 START_TEST(a_line_at_the_end_is_one_of_its_own)
 {
     FILE *file;
@@ -265,6 +295,8 @@ int main(void)
     tcase_add_test(tcase, an_asked_folder_may_be_new_or_empty_only);
     tcase_add_test(tcase, unwritable_folders_are_named_with_the_cause);
     tcase_add_test(tcase, a_small_file_is_replaced_whole);
+    tcase_add_test(tcase, a_path_that_is_no_plain_file_is_written_into);
+    tcase_add_test(tcase, a_path_that_is_no_plain_file_is_written_into);
     tcase_add_test(tcase, a_line_at_the_end_is_one_of_its_own);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);

@@ -190,11 +190,27 @@ END_TEST
 
 START_TEST(a_link_is_a_rate_and_a_latency)
 {
-    static const char *const wrong[] = {
-        "",           "100Gbit",   "100Gbit,",   ",2us",        "100,2us", "100Gbit,2",    "0Gbit,2us",
-        "-1Gbit,2us", "1Gbit;2us", "1Gbit,2us,", "infGbit,2us", "nan,nan", "1e400Gbit,1s", "1GBit,1us",
-        "1 Gbit,1us"};
-    ddp_link_t link;
+    static const char *const wrong[] = {"",
+                                        "100Gbit",
+                                        "100Gbit,",
+                                        ",2us",
+                                        "100,2us",
+                                        "100Gbit,2",
+                                        "0Gbit,2us",
+                                        "-1Gbit,2us",
+                                        "1Gbit;2us",
+                                        "1Gbit,2us,",
+                                        "infGbit,2us",
+                                        "nan,nan",
+                                        "1e400Gbit,1s",
+                                        "1GBit,1us",
+                                        "1 Gbit,1us",
+                                        "1e300Gbit,1us",
+                                        "1e-320Kbit,0us",
+                                        "0.9Kbit,1us",
+                                        "1Gbit,61s",
+                                        "1Gbit,1e300s"};
+    ddp_link_t               link;
 
     ddp_assert_ok(ddp_plan_parse_link("100Gbit,2us", &link));
     ck_assert_double_eq_tol(link.bytes_per_s, 12.5e9, 1);
@@ -202,6 +218,8 @@ START_TEST(a_link_is_a_rate_and_a_latency)
     ddp_assert_ok(ddp_plan_parse_link("2.5Mbit,0.3ms", &link));
     ck_assert_double_eq_tol(link.bytes_per_s, 312500, 1e-6);
     ck_assert_double_eq_tol(link.latency_s, 3e-4, 1e-12);
+    ddp_assert_ok(ddp_plan_parse_link("1Kbit,60s", &link));
+    ddp_assert_ok(ddp_plan_parse_link("1000000Tbit,0us", &link));
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         ddp_assert_fails(ddp_plan_parse_link(wrong[i], &link), DDP_ERR_CONFIG, "100Gbit,2us");
     }
