@@ -124,11 +124,12 @@ static ddp_status_t choose_interfaces(const char *list)
     if (list[0] == '\0') {
         return DDP_OK;
     }
-    DDP_TRY(ddp_interfaces_check(list));
-    (void)setenv("OMPI_MCA_btl_tcp_if_include", list, 0);
-    /* libfabric would go before that TCP, over an interface of its own choice */
+    /* libfabric would go before that TCP, over an interface of its own choice; a host that has it does not
+     * reach one that has not */
     (void)setenv("OMPI_MCA_mtl", "^ofi", 0);
+    DDP_TRY(ddp_interfaces_check(list));
     DDP_TRY(ddp_interfaces_names(list, names, sizeof(names)));
+    (void)setenv("OMPI_MCA_btl_tcp_if_include", names + 1, 0); /* an address alone would be none to it */
     (void)setenv("NCCL_SOCKET_IFNAME", names, 0);
 out:
     return status;
