@@ -42,8 +42,8 @@ memory()
     DDP_HOST_SHM=0
     export DDP_HOST_SHM
     ranks 2 0 $middle --dry-run
-    # half of the parameters of the other machine, 3.4 million in all
-    holds out '^from other machines  *6.[5-7]  *6.[5-7]$'
+    # of each bucket, of which there are two, 8 messages of 48 KiB at a time
+    holds out '^from other machines  *0.[78]  *0.[78]$'
     holds out '^machine 0 (.*) needs [0-9.]*, free now [0-9.]*$'
     holds out '^machine 1 (.*) needs [0-9.]*, free now [0-9.]*$'
     unset DDP_HOST_SHM
