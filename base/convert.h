@@ -1,5 +1,5 @@
-/** @file Checked integer conversion, checked products, and the one function that cuts n samples into parts.
- */
+/** @file Checked integer conversion, checked products, the one function that cuts n samples into parts, and
+ * the order of numbers. */
 #ifndef DDP_CONVERT_H_
 #define DDP_CONVERT_H_
 
@@ -35,6 +35,15 @@ static inline void ddp_partition(size_t n, size_t parts, size_t k, size_t *first
 
     *first_p = k * base + (k < extra ? k : extra);
     *count_p = base + (k < extra ? 1 : 0);
+}
+
+/** Ascending order of doubles, for qsort(). */
+static inline int ddp_ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+
+    return (x > y) - (x < y);
 }
 
 #ifdef __cplusplus

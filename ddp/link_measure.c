@@ -40,14 +40,6 @@ typedef struct measure {
     int64_t      start_ns;
 } measure_t;
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static ddp_status_t allocate(measure_t *m)
 {
     ddp_status_t status = DDP_OK;
@@ -172,7 +164,7 @@ static ddp_status_t share(measure_t *m, double *seconds_p)
     double       mine   = 0;
 
     if (m->is_leader) {
-        qsort(m->seconds, (size_t)m->params->rounds, sizeof(double), compare);
+        qsort(m->seconds, (size_t)m->params->rounds, sizeof(double), ddp_ascending);
         mine = m->seconds[m->params->rounds / 2];
     }
     DDP_TRY(ddp_comm_allgather(m->comm, &mine, sizeof(mine), m->all));
@@ -331,7 +323,7 @@ static ddp_status_t meet(measure_t *m, int other, size_t bytes, double *seconds_
         DDP_TRY(await(m));
         m->seconds[round < 0 ? 0 : round] = (double)(ddp_clock_ns() - start) / 1e9;
     }
-    qsort(m->seconds, (size_t)m->params->rounds, sizeof(double), compare);
+    qsort(m->seconds, (size_t)m->params->rounds, sizeof(double), ddp_ascending);
     *seconds_p = m->seconds[m->params->rounds / 2];
 out:
     return status;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/convert.h"
 #include "base/error.h"
 #include "io/metrics.h"
 #include "launcher/start.h"
@@ -84,17 +85,9 @@ ddp_status_t ddp_bench_flush(const ddp_run_t *run)
     return ddp_comm_agree(run->comm, status);
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 double ddp_bench_median(double *value, size_t n)
 {
-    qsort(value, n, sizeof(*value), compare);
+    qsort(value, n, sizeof(*value), ddp_ascending);
     return n % 2 == 1 ? value[n / 2] : 0.5 * (value[n / 2 - 1] + value[n / 2]);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/convert.h"
 #include "base/utf8.h"
 #include "launcher/compare.h"
 
@@ -26,14 +27,6 @@ bool ddp_compare_add(ddp_compare_series_t *series, double value)
     return true;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static double quantile(const double *value, size_t n, double share)
 {
     const double at    = share * (double)(n - 1);
@@ -48,7 +41,7 @@ ddp_compare_spread_t ddp_compare_spread(ddp_compare_series_t *series)
     ddp_compare_spread_t spread = {.n = series->n, .median = NAN, .q1 = NAN, .q3 = NAN};
 
     if (series->n > 0) {
-        qsort(series->value, series->n, sizeof(*series->value), ascending);
+        qsort(series->value, series->n, sizeof(*series->value), ddp_ascending);
         spread.median = quantile(series->value, series->n, 0.5);
         spread.q1     = quantile(series->value, series->n, 0.25);
         spread.q3     = quantile(series->value, series->n, 0.75);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/convert.h"
 #include "base/error.h"
 #include "launcher/doctor_internal.h"
 
@@ -35,14 +36,6 @@ static int32_t fastest_mbit(const ddp_facts_t *facts)
     return most;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Of the rates of all pairs; 0 where there are too few to compare. */
 static double median_rate(const ddp_link_t *pairs, int machines)
 {
@@ -56,7 +49,7 @@ static double median_rate(const ddp_link_t *pairs, int machines)
         }
     }
     if (n > 1) {
-        qsort(rate, n, sizeof(*rate), compare);
+        qsort(rate, n, sizeof(*rate), ddp_ascending);
         median = rate[n / 2];
     }
     free(rate);

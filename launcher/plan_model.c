@@ -11,9 +11,6 @@
 #define SUM_PASSES    1.0
 #define MERGE_PASSES  3.0
 
-#define SEGMENT_BYTES (1024.0 * 1024.0) /* of a bucket, under way at once */
-#define MOST_SEGMENTS 64
-
 static double merge_passes(double micro_batches)
 {
     return MERGE_PASSES * (micro_batches > 1 ? micro_batches - 1 : 0);
@@ -73,11 +70,6 @@ static size_t join(const ddp_plan_run_t *run, double cap, ddp_plan_bucket_t *joi
     return n;
 }
 
-static double segments_of(double bytes)
-{
-    return fmin(fmax(floor(bytes / SEGMENT_BYTES), 1), MOST_SEGMENTS);
-}
-
 /* Of one bucket between the nodes. */
 static double wire_s(const ddp_plan_run_t *run, const ddp_plan_place_t *place, double bytes,
                      ddp_exchange_kind_t *kind_p)
@@ -87,7 +79,7 @@ static double wire_s(const ddp_plan_run_t *run, const ddp_plan_place_t *place, d
                             .ranks    = (int)place->ranks,
                             .bytes    = bytes,
                             .nodes    = 1,
-                            .segments = (int)segments_of(bytes)};
+                            .segments = 1}; /* --link has no overhead that would count them */
 
     if (run->exchange == DDP_EXCHANGE_MEASURED) {
         work.kind = ddp_link_choose(&place->link, &work);

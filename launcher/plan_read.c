@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/convert.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "launcher/json_lines.h"
@@ -119,14 +120,6 @@ static void take_step(reader_t *reader, cJSON *event)
     }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Of one field of the steps that count. */
 static double median(const reader_t *reader, size_t offset)
 {
@@ -137,7 +130,7 @@ static double median(const reader_t *reader, size_t offset)
     for (size_t i = 0; i < n; i++) {
         memcpy(&value[i], (const char *)&reader->step[first + i] + offset, sizeof(value[i]));
     }
-    qsort(value, n, sizeof(value[0]), ascending);
+    qsort(value, n, sizeof(value[0]), ddp_ascending);
     reader->run->steps = n;
     return n % 2 == 1 ? value[n / 2] : (value[n / 2 - 1] + value[n / 2]) / 2;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/convert.h"
 #include "launcher/plot.h"
 #include "launcher/report.h"
 
@@ -74,14 +75,6 @@ static void draw_restarts(ddp_svg_t *svg, const ddp_plot_t *plot, const ddp_repo
     }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Widens a range to all means of a line, and to the band of half of its points: a single peak does not
  * flatten the rest. */
 static void widen(const ddp_series_t *series, double *least_p, double *most_p)
@@ -97,8 +90,8 @@ static void widen(const ddp_series_t *series, double *least_p, double *most_p)
         most[i]  = series->point[i].most;
     }
     if (n > 0) {
-        qsort(least, n, sizeof(least[0]), ascending);
-        qsort(most, n, sizeof(most[0]), ascending);
+        qsort(least, n, sizeof(least[0]), ddp_ascending);
+        qsort(most, n, sizeof(most[0]), ddp_ascending);
         *least_p = fmin(*least_p, least[n / 2]);
         *most_p  = fmax(*most_p, most[n / 2]);
     }

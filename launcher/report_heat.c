@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/convert.h"
 #include "base/error.h"
 #include "launcher/json_read.h"
 #include "launcher/report.h"
@@ -143,14 +144,6 @@ out:
     return status;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 double ddp_report_heat_median(const ddp_report_heat_t *heat, size_t column)
 {
     double all[DDP_REPORT_MAX_RANKS];
@@ -163,7 +156,7 @@ double ddp_report_heat_median(const ddp_report_heat_t *heat, size_t column)
             all[n++] = ms;
         }
     }
-    qsort(all, n, sizeof(all[0]), ascending);
+    qsort(all, n, sizeof(all[0]), ddp_ascending);
     return n > 0 ? all[(n - 1) / 2] : NAN;
 }
 

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/convert.h"
+
 /* Each pair of neighbours becomes one point. */
 static void merge(ddp_series_t *series)
 {
@@ -75,14 +77,6 @@ double ddp_series_at(const ddp_series_t *series, double x)
     return high == 0 ? NAN : ddp_series_mean(&series->point[high - 1]);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 double ddp_series_median(const ddp_series_t *series)
 {
     double       mean[DDP_SERIES_POINTS];
@@ -94,6 +88,6 @@ double ddp_series_median(const ddp_series_t *series)
     for (size_t i = 0; i < n; i++) {
         mean[i] = ddp_series_mean(&series->point[i]);
     }
-    qsort(mean, n, sizeof(mean[0]), ascending);
+    qsort(mean, n, sizeof(mean[0]), ddp_ascending);
     return n % 2 == 1 ? mean[n / 2] : (mean[n / 2 - 1] + mean[n / 2]) / 2;
 }
