@@ -7,7 +7,14 @@
 #include <time.h>
 
 #include "base/call.h"
+#include "base/clock.h"
 #include "base/error.h"
+
+/* Naps between looks; who wakes later than this after one has been suspended meanwhile, with all it watches.
+ */
+#define NS_PER_S INT64_C(1000000000)
+#define NAP_NS   (200 * DDP_NS_PER_MS)
+#define LATE_NS  (500 * DDP_NS_PER_MS)
 
 struct ddp_watchdog {
     ddp_watchdog_fn_t *expired;
@@ -17,19 +24,11 @@ struct ddp_watchdog {
     pthread_cond_t     changed; /* on the monotonic clock */
     const char        *what;    /* NULL: not armed */
     int                limit_ms;
-    struct timespec    deadline;
+    int64_t            deadline_ns;
+    uint64_t           arms; /* so far */
     bool               is_calling;
     bool               is_ending;
 };
-
-static bool is_past(const struct timespec *deadline)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec > deadline->tv_sec ||
-           (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
-}
 
 /* The lock is held, but not during the call. */
 static void call_expired(ddp_watchdog_t *watchdog)
@@ -46,6 +45,22 @@ static void call_expired(ddp_watchdog_t *watchdog)
     pthread_cond_broadcast(&watchdog->changed);
 }
 
+/* Until the deadline at most. Time in which the process was suspended does not count. */
+static void nap(ddp_watchdog_t *watchdog)
+{
+    const uint64_t        arms = watchdog->arms;
+    const int64_t         soon = ddp_clock_ns() + NAP_NS;
+    const int64_t         end  = soon < watchdog->deadline_ns ? soon : watchdog->deadline_ns;
+    const struct timespec wake = {end / NS_PER_S, end % NS_PER_S};
+    int64_t               late;
+
+    pthread_cond_timedwait(&watchdog->changed, &watchdog->lock, &wake);
+    late = ddp_clock_ns() - end;
+    if (late > LATE_NS && arms == watchdog->arms) {
+        watchdog->deadline_ns += late;
+    }
+}
+
 static void *watch(void *watchdog_p)
 {
     ddp_watchdog_t *watchdog = watchdog_p;
@@ -54,10 +69,10 @@ static void *watch(void *watchdog_p)
     while (!watchdog->is_ending) {
         if (watchdog->what == NULL) {
             pthread_cond_wait(&watchdog->changed, &watchdog->lock);
-        } else if (is_past(&watchdog->deadline)) {
+        } else if (ddp_clock_ns() >= watchdog->deadline_ns) {
             call_expired(watchdog);
         } else {
-            pthread_cond_timedwait(&watchdog->changed, &watchdog->lock, &watchdog->deadline);
+            nap(watchdog);
         }
     }
     pthread_mutex_unlock(&watchdog->lock);
@@ -128,15 +143,10 @@ void ddp_watchdog_destroy(ddp_watchdog_t **watchdog_p)
 void ddp_watchdog_arm(ddp_watchdog_t *watchdog, const char *what, int limit_ms)
 {
     pthread_mutex_lock(&watchdog->lock);
-    watchdog->what     = what;
-    watchdog->limit_ms = limit_ms;
-    clock_gettime(CLOCK_MONOTONIC, &watchdog->deadline);
-    watchdog->deadline.tv_sec += limit_ms / 1000;
-    watchdog->deadline.tv_nsec += (long)(limit_ms % 1000) * 1000000;
-    if (watchdog->deadline.tv_nsec >= 1000000000) {
-        watchdog->deadline.tv_nsec -= 1000000000;
-        watchdog->deadline.tv_sec++;
-    }
+    watchdog->what        = what;
+    watchdog->limit_ms    = limit_ms;
+    watchdog->deadline_ns = ddp_clock_ns() + limit_ms * DDP_NS_PER_MS;
+    watchdog->arms++;
     pthread_cond_broadcast(&watchdog->changed);
     pthread_mutex_unlock(&watchdog->lock);
 }

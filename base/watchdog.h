@@ -30,7 +30,8 @@ DDP_API ddp_status_t ddp_watchdog_create(ddp_watchdog_fn_t *expired, void *ctx,
 DDP_API void ddp_watchdog_destroy(ddp_watchdog_t **watchdog_p);
 
 /**
- * From now on `limit_ms` are left; replaces what was armed before. Thread: any but the watchdog's.
+ * From now on `limit_ms` are left, without time in which the process is suspended; replaces what was armed
+ * before. Thread: any but the watchdog's.
  * @param [in] what  static text, e.g. "MPI_Init"
  */
 DDP_API void ddp_watchdog_arm(ddp_watchdog_t *watchdog, const char *what, int limit_ms);

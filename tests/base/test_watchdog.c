@@ -1,7 +1,10 @@
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/watchdog.h"
@@ -95,6 +98,44 @@ START_TEST(disarm_waits_for_a_call_that_runs)
 }
 END_TEST
 
+/* In a process of its own: suspends itself for longer than the limit, then goes on for less than what is
+ * left, or, if it is to be late, for longer. Ends with the number of calls. */
+static int barks_of_suspended(bool is_late)
+{
+    const pid_t child = fork();
+    int         state = 0;
+
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        barks_t         barks    = {0};
+        ddp_watchdog_t *watchdog = NULL;
+
+        if (ddp_watchdog_create(bark, &barks, &watchdog) != DDP_OK) {
+            _exit(99);
+        }
+        ddp_watchdog_arm(watchdog, "suspended", 1500);
+        nap_ms(100); /* it naps */
+        (void)raise(SIGSTOP);
+        nap_ms(is_late ? 4000 : 100);
+        ddp_watchdog_disarm(watchdog);
+        _exit(barks.n);
+    }
+    ck_assert_int_eq(waitpid(child, &state, WUNTRACED), child);
+    ck_assert(WIFSTOPPED(state));
+    nap_ms(2500);
+    ck_assert_int_eq(kill(child, SIGCONT), 0);
+    ck_assert_int_eq(waitpid(child, &state, 0), child);
+    ck_assert(WIFEXITED(state));
+    return WEXITSTATUS(state);
+}
+
+START_TEST(time_in_which_the_process_is_suspended_does_not_count)
+{
+    ck_assert_int_eq(barks_of_suspended(false), 0);
+    ck_assert_int_eq(barks_of_suspended(true), 1);
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
     Suite *suite = suite_create("watchdog");
@@ -103,6 +144,8 @@ static Suite *make_suite(void)
     tcase_add_test(time, what_takes_too_long_is_told_once);
     tcase_add_test(time, what_ends_in_time_is_not_told);
     tcase_add_test(time, disarm_waits_for_a_call_that_runs);
+    tcase_add_test(time, time_in_which_the_process_is_suspended_does_not_count);
+    tcase_set_timeout(time, 60);
     suite_add_tcase(suite, time);
     return suite;
 }
