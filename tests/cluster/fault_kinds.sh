@@ -138,14 +138,9 @@ mend_power()
     host_on "$host"
 }
 
-# mpirun may find it before the limit, and kills its own host's ranks first: there is no line then, or theirs (docs/faults.md).
 check_power()
 {
-    if grep -q 'unable to reliably start' err && echo "$line" | grep -q '^$\|rank 0 on node1 has ended .*as all ranks of its host'; then
-        echo "$phase: mpirun was first"
-    else
-        check_cut
-    fi
+    check_cut
 }
 
 # ended_well: the fault is none

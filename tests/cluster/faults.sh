@@ -204,7 +204,7 @@ begins
 case $case in
 */*) one "${case%/*}" "${case#*/}" ;;
 killed) some $(every 'rank daemon mpirun host' 'start step save eval end') ;;
-silent) some $(every 'stop cut' 'step save eval') ;;
+silent) some $(every 'stop cut power' 'step save eval') ;;
 goes_on) some slow/slow slow/eval clock/step clock/eval disk/step disk/save ;;
 begin) some config/start build/start memory/start memory/step memory/save memory/eval ;;
 all)

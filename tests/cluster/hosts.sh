@@ -48,11 +48,12 @@ host_begin()
         host "$1" "$DDP_CLUSTER" </dev/null >/dev/null 2>"$host_folder/log" &
     host_holder=$!
     await 20 test -e "$host_folder/ready" || { cat "$host_folder/log"; cluster_needs 'mounts in namespaces'; }
+    host_address=$(printf '02:dd:00:00:00:%02x' "$1") # as it was before the power went: others remember it for a minute
     if [ "$cluster_kind" = bridge ]; then
-        ip link add "p$1" type veth peer name eth0 netns "$host_holder" && ip link set "p$1" master br0 up
+        ip link add "p$1" type veth peer name eth0 address "$host_address" netns "$host_holder" && ip link set "p$1" master br0 up
     else
         ip link set "p$1" netns "$host_holder" &&
-            nsenter -t "$host_holder" -n ip link set "p$1" name eth0 address "$(printf '02:dd:00:00:00:%02x' "$1")" mtu 9000
+            nsenter -t "$host_holder" -n ip link set "p$1" name eth0 address "$host_address" mtu 9000
     fi || { echo "node$1 gets no network"; exit 1; }
     nsenter -t "$host_holder" -n ip addr add "10.77.0.$1/24" dev eth0
     nsenter -t "$host_holder" -n ip link set eth0 up
@@ -117,10 +118,12 @@ host_kill()
     done
 }
 
-# host_off HOST: without power, from one moment to the next, and nobody is told
+# host_off HOST [SECONDS]: without power, from one moment to the next, and nobody is told; but with SECONDS mpirun's ssh, which
+# finds by then that nobody answers (its ServerAliveInterval)
 host_off()
 {
     link_cut "$1"
+    [ -z "${2:-}" ] || { sleep "$2" && rm -f "$DDP_CLUSTER/$1/silent"; } &
     host_kill "$1"
     kill -9 "$(cat "$DDP_CLUSTER/$1/pid")"
     rm -f "$DDP_CLUSTER/$1/pid"
@@ -142,6 +145,7 @@ port_is_gone()
 # link_cut HOST, link_mend HOST: nothing comes or goes, silently
 link_cut()
 {
+    : >"$DDP_CLUSTER/$1/silent" # for rsh_agent.sh
     if [ "$cluster_kind" = bridge ]; then
         ip link set "p${1#node}" down
     else
@@ -151,6 +155,7 @@ link_cut()
 
 link_mend()
 {
+    rm -f "$DDP_CLUSTER/$1/silent"
     if [ "$cluster_kind" = bridge ]; then
         ip link set "p${1#node}" up
     else

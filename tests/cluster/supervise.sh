@@ -127,6 +127,7 @@ left_out()
 power()
 {
     hosts_up 3
+    small="$small --set ddp.timeout_s=5"
     settings 160 20
     supervised -- mpirun --host node1:2,node2:2,node3:2 -np 6 "$program" $small --out a
     await_save
