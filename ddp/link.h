@@ -25,8 +25,8 @@ extern "C" {
  * sends the total to all: in the fixed tree, if need be. RING: parts go round, each machine adds its own
  * (reduce-scatter), then the totals go round. HALVING: with partners at distance 1, 2, 4, ... halves are
  * exchanged and added, then totals come back the same way; machines beyond a power of two give theirs to a
- * partner first. MEASURED: whichever ddp_link_choose() finds. AUTO: DIRECT, since RING and HALVING have been
- * seen to stall over Open MPI 4.1.4's TCP on slow links: it stopped reading its sockets; why is not known.
+ * partner first. MEASURED: whichever ddp_link_choose() finds. AUTO: DIRECT, whose order of sums does not
+ * depend on a measurement.
  */
 typedef enum ddp_exchange_kind {
     DDP_EXCHANGE_AUTO     = 0,

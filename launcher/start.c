@@ -115,6 +115,15 @@ static void stay_alone(const ddp_launch_t *launch)
     }
 }
 
+/* Before MPI_Init. Open MPI means to leave out libfabric's own TCP, but before 4.1.5 it does not know its
+ * newer name, net, and takes that before its own TCP between machines. It goes over an interface of its own
+ * choice, and libfabric before 1.19 reads nothing more from a connection once a large message comes for which
+ * no receive is posted yet: ranks then wait for each other for ever. */
+static void avoid_net(void)
+{
+    (void)setenv("FI_PROVIDER", "^net", 0);
+}
+
 /* Before MPI_Init. Where an interface is missing MPI keeps its own choice, so that all ranks hear of it. */
 static ddp_status_t choose_interfaces(const char *list)
 {
@@ -124,9 +133,6 @@ static ddp_status_t choose_interfaces(const char *list)
     if (list[0] == '\0') {
         return DDP_OK;
     }
-    /* libfabric would go before that TCP, over an interface of its own choice; a host that has it does not
-     * reach one that has not */
-    (void)setenv("OMPI_MCA_mtl", "^ofi", 0);
     DDP_TRY(ddp_interfaces_check(list));
     DDP_TRY(ddp_interfaces_names(list, names, sizeof(names)));
     (void)setenv("OMPI_MCA_btl_tcp_if_include", names + 1, 0); /* an address alone would be none to it */
@@ -146,6 +152,7 @@ static ddp_status_t start_mpi(ddp_run_t *run, int *argc, char ***argv, ddp_watch
             "srun with PMI instead of PMIx: should MPI_Init fail now, start with srun --mpi=pmix, or with "
             "mpirun inside the allocation");
     }
+    avoid_net();
     ddp_watchdog_arm(watchdog, "MPI_Init", run->watchdog_ms);
     DDP_TRY_MPI(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
     ddp_watchdog_disarm(watchdog);
