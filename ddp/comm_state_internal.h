@@ -55,7 +55,8 @@ typedef struct ddp_seat {
     ddp_share_cell_t shares;
     /* By the monitor's thread: */
     _Alignas(64) _Atomic uint64_t beat;
-    _Atomic int32_t life; /* ddp_life_t, as far as the rank itself says */
+    _Atomic int32_t life;         /* ddp_life_t, as far as the rank itself says */
+    _Atomic int32_t is_sent_away; /* its launcher has begun to end it */
 } ddp_seat_t;
 
 /** What is known of a rank of another machine; the monitor of one of ours writes it. */

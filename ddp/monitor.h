@@ -60,17 +60,20 @@ DDP_API void ddp_verdict_text(const ddp_comm_t *comm, const ddp_verdict_t *verdi
 
 /** Print the verdict: on the one rank of the job that speaks (on rank `verdict->rank` with FAILED). */
 typedef void ddp_monitor_say_fn_t(void *ctx, const ddp_verdict_t *verdict, const char *text);
+/** Has the launcher begun to end this process? True from then on. Called often. */
+typedef bool ddp_monitor_sent_away_fn_t(void *ctx);
 /** Leave the process with exit status 1: on every rank, after the verdict was said. Does not return. */
 typedef void ddp_monitor_leave_fn_t(void *ctx, const ddp_verdict_t *verdict);
 
 typedef struct ddp_monitor_params {
-    size_t                  struct_size;
-    ddp_comm_t             *comm;       /* borrowed; outlives the monitor */
-    const char             *interfaces; /* "eth0,10.1.0.0/16": names or networks; NULL or "": any */
-    bool                    is_managed; /* the parent process is a launcher: its end is the job's */
-    ddp_monitor_say_fn_t   *say;        /* required, as leave */
-    ddp_monitor_leave_fn_t *leave;
-    void                   *ctx; /* of both; borrowed */
+    size_t                      struct_size;
+    ddp_comm_t                 *comm;       /* borrowed; outlives the monitor */
+    const char                 *interfaces; /* "eth0,10.1.0.0/16": names or networks; NULL or "": any */
+    bool                        is_managed; /* the parent process is a launcher: its end is the job's */
+    ddp_monitor_say_fn_t       *say;        /* required, as leave */
+    ddp_monitor_leave_fn_t     *leave;
+    ddp_monitor_sent_away_fn_t *is_sent_away; /* NULL: not known */
+    void                       *ctx;          /* of all three; borrowed */
 } ddp_monitor_params_t;
 #define DDP_MONITOR_PARAMS_INIT                                                                              \
     {                                                                                                        \

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "ddp/comm_state_internal.h"
 #include "ddp/monitor.h"
 
@@ -26,6 +27,7 @@ typedef struct ddp_view {
     ddp_life_t   life;
     int32_t      wait_status; /* ENDED: as waitpid() has it, or DDP_EXIT_UNKNOWN */
     bool         is_out_of_memory;
+    bool         is_sent_away; /* its launcher has begun to end it */
     ddp_shares_t shares;
 } ddp_view_t;
 
@@ -36,6 +38,7 @@ typedef struct ddp_court {
     const int        *machine_of;
     int               size;
     int64_t           now_ns, limit_ns;
+    int64_t           deaf_ns;   /* who was not heard of for so long has likely lost touch */
     bool              is_drowsy; /* who judges was stopped itself: only what has ended is sure */
 } ddp_court_t;
 /** @return false: nothing is wrong, or not for long enough */
@@ -127,6 +130,7 @@ typedef struct ddp_peer {
     size_t   in_begin, in_end, out_begin, out_end; /* what is not done yet */
     bool     is_told;                              /* the verdict */
     bool     is_leaving;                           /* another rank of its machine will speak */
+    bool     is_silent; /* the kernel has given it up, as nobody answers: no end of a process */
 } ddp_peer_t;
 /** What became of a connection. */
 typedef enum ddp_news {
@@ -195,6 +199,16 @@ void       ddp_call_drop(ddp_call_t *call);
 
 /* monitor_tree.c */
 #define DDP_MONITOR_FAN 32
+/** Between two messages: more for each rank of a large job. */
+static inline int64_t ddp_monitor_every_ns(int size)
+{
+    return 200 * DDP_NS_PER_MS + size * (DDP_NS_PER_MS / 2);
+}
+/** Several of them, and longer than it takes to find that a connection which is closed is not made anew. */
+static inline int64_t ddp_monitor_deaf_ns(int size)
+{
+    return 5 * ddp_monitor_every_ns(size) + 1000 * DDP_NS_PER_MS;
+}
 /** What is known of another machine as a place to report to. */
 typedef enum ddp_reach {
     DDP_REACH_OPEN = 0, /* not known to be lost */

@@ -1,4 +1,5 @@
 /* Who is at fault: a pure function of what is known of all ranks. */
+#include <signal.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
@@ -8,6 +9,8 @@
 #define SETTLE_NS (20 * DDP_NS_PER_MS)
 /* At the very end the word that all is done may come after the connection is closed. */
 #define LAST_NS (2000 * DDP_NS_PER_MS)
+/* Who is ended by its launcher is not the cause: that is known by then, or not known here. */
+#define SENT_NS (3000 * DDP_NS_PER_MS)
 /* A rank gave up because of another one: by then it is known whether that has ended, */
 #define SURE_NS (2000 * DDP_NS_PER_MS)
 /* and by then what else is the matter with it. */
@@ -49,8 +52,11 @@ static int first_of(const ddp_court_t *court, ddp_life_t life, int64_t least_ns)
     for (int r = 0; r < court->size; r++) {
         const ddp_view_t *view = &court->view[r];
 
-        const bool    is_last = life == DDP_LIFE_ENDED && view->phase == DDP_STAGE_SHUTDOWN;
-        const int64_t least   = is_last ? LAST_NS : least_ns;
+        const bool    is_last = view->phase == DDP_STAGE_SHUTDOWN;
+        const int64_t least   = life != DDP_LIFE_ENDED ? least_ns
+                                : view->is_sent_away   ? SENT_NS
+                                : is_last              ? LAST_NS
+                                                       : least_ns;
 
         if (view->life == life && court->now_ns - view->life_ns >= least &&
             (found < 0 || view->life_ns < court->view[found].life_ns)) {
@@ -65,16 +71,38 @@ static bool is_working(const ddp_view_t *view)
     return view->life == DDP_LIFE_RUNS || view->life == DDP_LIFE_STOPPED;
 }
 
-static int first_silent(const ddp_court_t *court)
+/* Of whom nothing had been heard for `least_ns` at `when_ns`; -1: none. */
+static int first_silent(const ddp_court_t *court, int64_t when_ns, int64_t least_ns)
 {
     for (int r = 0; r < court->size; r++) {
         const ddp_view_t *view = &court->view[r];
 
-        if (is_working(view) && court->now_ns - view->heard_ns > court->limit_ns) {
+        if (is_working(view) && when_ns - view->heard_ns > least_ns) {
             return r;
         }
     }
     return -1;
+}
+
+/* A launcher ends ranks where it has found that a host is gone, those of its own host first. */
+static bool is_ending(const ddp_court_t *court)
+{
+    for (int r = 0; r < court->size; r++) {
+        if (court->view[r].is_sent_away && court->view[r].life != DDP_LIFE_DONE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whose silence may have made rank `rank` end: the launcher, or MPI in it, missed somebody; -1: nobody's. */
+static int silence_before(const ddp_court_t *court, int rank)
+{
+    const ddp_view_t *view   = &court->view[rank];
+    const bool        is_own = view->wait_status != DDP_EXIT_UNKNOWN && WIFSIGNALED(view->wait_status) &&
+                        WTERMSIG(view->wait_status) != SIGTERM && !view->is_sent_away;
+
+    return is_own || court->is_drowsy ? -1 : first_silent(court, view->life_ns, court->deaf_ns);
 }
 
 static bool is_late(const ddp_court_t *court, int rank)
@@ -204,7 +232,7 @@ bool ddp_monitor_judge(const ddp_court_t *court, ddp_verdict_t *verdict_p)
         return true;
     }
     rank = first_of(court, DDP_LIFE_ENDED, SETTLE_NS);
-    if (rank >= 0) {
+    if (rank >= 0 && silence_before(court, rank) < 0) {
         *verdict_p = ddp_monitor_blame(court, DDP_FAULT_ENDED, rank);
         look_at_machine(court, verdict_p);
         return true;
@@ -212,7 +240,9 @@ bool ddp_monitor_judge(const ddp_court_t *court, ddp_verdict_t *verdict_p)
     if (court->is_drowsy) {
         return false;
     }
-    rank = first_silent(court);
+    rank = rank >= 0
+               ? silence_before(court, rank)
+               : first_silent(court, court->now_ns, is_ending(court) ? court->deaf_ns : court->limit_ns);
     if (rank >= 0) {
         *verdict_p = ddp_monitor_blame(court, DDP_FAULT_SILENT, rank);
         return true;

@@ -248,7 +248,8 @@ static void look_at(ddp_monitor_t *monitor, int rank, ddp_view_t *view)
     const ddp_seat_t *seat = ddp_comm_seat(monitor->comm, rank);
     int32_t           life;
 
-    life = atomic_load_explicit(&seat->life, memory_order_acquire);
+    view->is_sent_away = atomic_load_explicit(&seat->is_sent_away, memory_order_relaxed) != 0;
+    life               = atomic_load_explicit(&seat->life, memory_order_acquire);
     if (life != DDP_LIFE_RUNS) { /* its own word, also if it has ended since */
         set_life(monitor, view, (ddp_life_t)life);
     } else if (rank != monitor->comm->rank && ddp_comm_has_ended(monitor->comm, rank)) {
@@ -278,9 +279,10 @@ bool ddp_monitor_look_here(ddp_monitor_t *monitor)
     for (int r = monitor->first; r < monitor->first + monitor->count; r++) {
         ddp_view_t      *view   = &monitor->view[r];
         const ddp_life_t before = view->life;
+        const bool       was    = view->is_sent_away;
 
         look_at(monitor, r, view);
-        is_new = is_new || view->life != before;
+        is_new = is_new || view->life != before || view->is_sent_away != was;
     }
     return is_new;
 }

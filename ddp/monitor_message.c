@@ -160,7 +160,7 @@ void ddp_entry_write(const ddp_view_t *view, int rank, int64_t now_ns, uint8_t *
     text[4] = (uint8_t)view->life;
     text[5] = (uint8_t)view->phase;
     text[6] = view->is_out_of_memory ? 1 : 0;
-    text[7] = 0;
+    text[7] = view->is_sent_away ? 1 : 0;
     put(text + 8, view->bucket, 4);
     put(text + 12, (uint32_t)view->waits_for, 4);
     put(text + 16, (uint32_t)view->wait_status, 4);
@@ -183,7 +183,7 @@ bool ddp_entry_read(const uint8_t *text, int size, int64_t now_ns, ddp_view_t *v
     const int32_t  waits = (int32_t)(uint32_t)get(text + 12, 4);
 
     if (rank >= (uint64_t)size || text[4] >= DDP_LIVES || text[5] >= DDP_STAGES || text[6] > 1 ||
-        waits < DDP_WAIT_ALL || waits >= size) {
+        text[7] > 1 || waits < DDP_WAIT_ALL || waits >= size) {
         return false;
     }
     *rank_p = (int)rank;
@@ -200,6 +200,7 @@ bool ddp_entry_read(const uint8_t *text, int size, int64_t now_ns, ddp_view_t *v
                      .life             = (ddp_life_t)text[4],
                      .wait_status      = (int32_t)(uint32_t)get(text + 16, 4),
                      .is_out_of_memory = text[6] != 0,
+                     .is_sent_away     = text[7] != 0,
                      .shares = {get(text + 56, 8), get(text + 64, 8), get(text + 72, 8), get(text + 80, 8)}};
     return true;
 }

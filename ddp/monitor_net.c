@@ -60,6 +60,7 @@ static void peer_take(ddp_peer_t *peer, int fd, const uint8_t key[DDP_KEY_BYTES]
     peer->received   = 0;
     peer->is_told    = false;
     peer->is_leaving = false;
+    peer->is_silent  = false;
     peer->heard_ns   = now_ns;
     memcpy(peer->key, key, DDP_KEY_BYTES);
 }
@@ -88,6 +89,14 @@ void ddp_peer_seal(ddp_peer_t *peer, ddp_message_type_t type, size_t bytes)
     peer->out_end += ddp_message_seal(peer->key, type, ++peer->sent, peer->out + peer->out_end, bytes);
 }
 
+/* The call has failed. @return true: only for now */
+static bool look_at_error(ddp_peer_t *peer)
+{
+    peer->is_silent =
+        errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH || errno == EHOSTDOWN;
+    return errno == EAGAIN || errno == EINTR;
+}
+
 bool ddp_peer_flush(ddp_peer_t *peer)
 {
     while (peer->fd >= 0 && ddp_peer_has_more(peer)) {
@@ -95,7 +104,7 @@ bool ddp_peer_flush(ddp_peer_t *peer)
             send(peer->fd, peer->out + peer->out_begin, peer->out_end - peer->out_begin, MSG_NOSIGNAL);
 
         if (bytes < 0) {
-            return errno == EAGAIN || errno == EINTR;
+            return look_at_error(peer);
         }
         peer->out_begin += (size_t)bytes;
     }
@@ -118,7 +127,7 @@ bool ddp_peer_read(ddp_peer_t *peer)
     if (bytes > 0) {
         peer->in_end += (size_t)bytes;
     }
-    return bytes > 0 || (bytes < 0 && (errno == EAGAIN || errno == EINTR));
+    return bytes > 0 || (bytes < 0 && look_at_error(peer));
 }
 
 bool ddp_peer_next(ddp_peer_t *peer, ddp_message_t *message_p, bool *is_bad_p)

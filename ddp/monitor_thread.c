@@ -55,6 +55,7 @@ static void judge(ddp_monitor_t *monitor)
                                monitor->size,
                                monitor->now_ns,
                                monitor->comm->timeout_ms * DDP_NS_PER_MS,
+                               ddp_monitor_deaf_ns(monitor->size),
                                monitor->now_ns < monitor->grace_ns};
     ddp_verdict_t     verdict;
     char              text[DDP_VERDICT_TEXT_SIZE];
@@ -85,6 +86,9 @@ static void check_launcher(ddp_monitor_t *monitor)
     ddp_seat_t *seat = ddp_comm_seat(monitor->comm, monitor->comm->rank);
     int32_t     runs = DDP_LIFE_RUNS;
 
+    if (monitor->params.is_sent_away != NULL && monitor->params.is_sent_away(monitor->params.ctx)) {
+        atomic_store_explicit(&seat->is_sent_away, 1, memory_order_relaxed);
+    }
     if (monitor->launcher > 0 && getppid() != monitor->launcher) {
         (void)atomic_compare_exchange_strong(&seat->life, &runs, DDP_LIFE_ORPHAN);
     }

@@ -8,8 +8,6 @@
 #include "base/error.h"
 #include "ddp/monitor_internal.h"
 
-#define TELL_NS      (200 * DDP_NS_PER_MS)
-#define TELL_RANK_NS (DDP_NS_PER_MS / 2) /* more for each rank of a large job */
 /* A connection that broke is made anew by then, or by another rank of the machine. */
 #define RECONNECT_NS       (600 * DDP_NS_PER_MS)
 #define RECONNECT_OTHER_NS (1500 * DDP_NS_PER_MS)
@@ -18,8 +16,9 @@
 /* What is told of a rank of another machine. @return true: it has another life than before */
 static bool take_entry(ddp_monitor_t *monitor, int rank, const ddp_view_t *told)
 {
-    ddp_far_t *far    = &monitor->board->far[rank];
-    const bool is_new = monitor->view[rank].life != told->life;
+    ddp_far_t *far = &monitor->board->far[rank];
+    const bool is_new =
+        monitor->view[rank].life != told->life || monitor->view[rank].is_sent_away != told->is_sent_away;
 
     monitor->view[rank] = *told;
     atomic_store_explicit(&far->progress, told->progress, memory_order_relaxed);
@@ -58,14 +57,22 @@ bool ddp_monitor_take_entries(ddp_monitor_t *monitor, const ddp_message_t *messa
     return true;
 }
 
+/* A connection that is closed is a sign of life of the host: its kernel did that, and says soon what ended.
+ */
 static void lose_child(ddp_monitor_t *monitor, int child)
 {
-    ddp_monitor_net_t *net = &monitor->net;
+    ddp_monitor_net_t *net       = &monitor->net;
+    const bool         is_silent = net->child[child].is_silent;
 
     ddp_peer_close(&net->child[child]);
     ddp_monitor_is_left(monitor);
-    if (!net->child[child].is_leaving) {
+    if (!net->child[child].is_leaving && !is_silent) {
         net->closed_ns[child] = monitor->now_ns;
+    }
+    for (int r = 0; r < monitor->size && !is_silent; r++) {
+        if (net->via[monitor->comm->machine_of[r]] == child) {
+            monitor->view[r].heard_ns = monitor->now_ns;
+        }
     }
     for (int m = 0; m < monitor->comm->machines; m++) {
         net->via[m] = net->via[m] == child ? -1 : net->via[m];
@@ -197,7 +204,7 @@ static void flush_all(ddp_monitor_t *monitor)
 void ddp_monitor_net_tell(ddp_monitor_t *monitor, bool is_new)
 {
     ddp_monitor_net_t *net   = &monitor->net;
-    const int64_t      every = TELL_NS + monitor->size * TELL_RANK_NS;
+    const int64_t      every = ddp_monitor_every_ns(monitor->size);
 
     if (is_new || monitor->now_ns - net->told_ns >= every) {
         net->told_ns = monitor->now_ns;

@@ -26,12 +26,44 @@ static bool all_done(const ddp_monitor_t *monitor, int machine)
     return true;
 }
 
-/* All below are lost: this machine judges now. Those that are not have the whole limit to be heard of here.
- */
+/* mpirun has begun to end the ranks of this machine. */
+static bool is_sent_away(const ddp_monitor_t *monitor)
+{
+    for (int r = monitor->first; r < monitor->first + monitor->count; r++) {
+        if (monitor->view[r].is_sent_away) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How long who is reported to may be silent. */
+static int64_t patience_ns(const ddp_monitor_t *monitor)
+{
+    return is_sent_away(monitor) ? ddp_monitor_deaf_ns(monitor->size)
+                                 : monitor->comm->timeout_ms * DDP_NS_PER_MS;
+}
+
+/* When any other machine was last heard of, here or by who judged before. */
+static int64_t last_heard(const ddp_monitor_t *monitor)
+{
+    int64_t last = 0;
+
+    for (int r = 0; r < monitor->size; r++) {
+        const bool is_other = monitor->comm->machine_of[r] != monitor->comm->machine;
+
+        last = is_other && monitor->view[r].heard_ns > last ? monitor->view[r].heard_ns : last;
+    }
+    return last;
+}
+
+/* All below are lost: this machine judges now. Those that are not have the whole limit to be heard of here,
+ * but for the time in which they were already silent while others were not. */
 static void become_root(ddp_monitor_t *monitor)
 {
     ddp_monitor_net_t *net  = &monitor->net;
-    const int64_t      late = monitor->now_ns - monitor->comm->timeout_ms * DDP_NS_PER_MS - 1;
+    const int64_t      late = monitor->now_ns - patience_ns(monitor) - 1;
+    const int64_t      last = last_heard(monitor);
 
     net->is_root = true;
     for (int r = 0; r < monitor->size; r++) {
@@ -41,7 +73,7 @@ static void become_root(ddp_monitor_t *monitor)
         if (machine == monitor->comm->machine) {
             continue;
         }
-        view->heard_ns = monitor->now_ns;
+        view->heard_ns += monitor->now_ns - last;
         if (net->reach[machine] == DDP_REACH_OPEN) {
             continue;
         }
@@ -84,7 +116,7 @@ static void give_up_target(ddp_monitor_t *monitor, ddp_reach_t reach)
 static void end_round(ddp_monitor_t *monitor)
 {
     ddp_monitor_net_t *net     = &monitor->net;
-    const int64_t      limit   = monitor->comm->timeout_ms * DDP_NS_PER_MS;
+    const int64_t      limit   = patience_ns(monitor);
     const int64_t      lasting = monitor->now_ns - net->alone_ns;
 
     net->pause_ns  = monitor->now_ns + PAUSE_NS;
@@ -168,7 +200,7 @@ void ddp_monitor_up_lose(ddp_monitor_t *monitor)
     ddp_peer_close(&net->parent);
     ddp_monitor_is_left(monitor);
     net->is_released = all_done(monitor, net->target);
-    net->alone_ns    = monitor->now_ns;
+    net->alone_ns    = net->parent.is_silent ? net->parent.heard_ns : monitor->now_ns;
     net->pause_ns    = monitor->now_ns;
     net->turn_rank   = 0;
     net->turn        = 0;
@@ -197,7 +229,7 @@ static bool hear_parent(ddp_monitor_t *monitor)
     }
     if (is_bad || (!is_open && n < AT_ONCE)) { /* first all that it said */
         ddp_monitor_up_lose(monitor);
-    } else if (monitor->now_ns - peer->heard_ns > monitor->comm->timeout_ms * DDP_NS_PER_MS) {
+    } else if (monitor->now_ns - peer->heard_ns > patience_ns(monitor)) {
         ddp_monitor_up_lose(monitor);
         monitor->net.alone_ns = peer->heard_ns;
         give_up_target(monitor, DDP_REACH_SILENT);

@@ -15,21 +15,24 @@
 #define MARGIN_S     30.0
 #define MARGIN_SHARE 0.1 /* of a limit that is shorter than ten margins */
 
-static volatile sig_atomic_t caught;     /* the first signal that asked for a stop */
-static volatile sig_atomic_t term_count; /* SIGTERMs */
+static volatile sig_atomic_t caught;      /* the first signal that asked for a stop */
+static volatile sig_atomic_t term_count;  /* SIGTERMs */
+static volatile sig_atomic_t term_sender; /* of the last one; 0: none, or of another container */
 static struct timespec       first_term;
 
 /* Slurm and mpirun may deliver the same signal twice, or to some ranks only. */
-static void on_signal(int number)
+static void on_signal(int number, siginfo_t *info, void *context)
 {
     struct timespec now;
 
+    (void)context;
     if (caught == 0) {
         caught = number;
     }
     if (number != SIGTERM) {
         return;
     }
+    term_sender = info->si_code == SI_USER ? info->si_pid : 0;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     if (term_count == 0) {
         first_term = now;
@@ -48,12 +51,17 @@ void ddp_stop_catch_signals(void)
     struct sigaction action;
 
     memset(&action, 0, sizeof(action));
-    action.sa_handler = on_signal;
-    action.sa_flags   = SA_RESTART;
+    action.sa_sigaction = on_signal;
+    action.sa_flags     = SA_RESTART | SA_SIGINFO;
     (void)sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         (void)sigaction(numbers[i], &action, NULL); /* fails for no signal of these */
     }
+}
+
+pid_t ddp_stop_sender(void)
+{
+    return (pid_t)term_sender;
 }
 
 ddp_status_t ddp_stop_parse_time(const char *option, const char *text, double *seconds_p)

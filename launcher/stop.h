@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 
@@ -26,6 +27,8 @@ typedef struct ddp_stop {
  * one second later or more, ends it at once.
  */
 void ddp_stop_catch_signals(void);
+/** The process that sent the last SIGTERM; 0: there was none, or it is not known. Any thread. */
+pid_t ddp_stop_sender(void);
 /** Rank 0: from now on the limit of time is looked at: --time-limit, from the start of MPI on, or the end of
  * the Slurm job as it was known when the process started. Local. */
 void ddp_stop_set_limit(struct ddp_run *run);

@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "launcher/run.h"
 
+#define LAUNCHER_S 10 /* for mpirun to end where it is reached */
+
 /* On the monitor's thread, of the one rank that speaks. */
 static void say(void *ctx, const ddp_verdict_t *verdict, const char *text)
 {
@@ -24,13 +26,26 @@ static void say(void *ctx, const ddp_verdict_t *verdict, const char *text)
     ddp_event_fail(run, text);
 }
 
+/* mpirun's SIGTERM is no wish to stop: it kills a second later. */
+static bool is_sent_away(void *ctx)
+{
+    const pid_t sender = ddp_stop_sender();
+
+    (void)ctx;
+    return sender > 0 && ddp_launch_is_launcher(sender);
+}
+
 /* On the monitor's thread: the main thread may hang in anything. */
 static void leave(void *ctx, const ddp_verdict_t *verdict)
 {
     const ddp_run_t *run = ctx;
 
     if (verdict->kind == DDP_FAULT_SILENT && run->launch.is_managed) {
-        ddp_launch_end_launcher();
+        if (is_sent_away(ctx)) { /* it is about to pass on what was said */
+            ddp_launch_end_launcher_later(LAUNCHER_S);
+        } else {
+            ddp_launch_end_launcher();
+        }
     }
     ddp_run_leave(ctx, EXIT_FAILURE);
 }
@@ -53,12 +68,13 @@ ddp_status_t ddp_watch_start(ddp_run_t *run)
         status = ddp_fail(DDP_ERR_NO_MEMORY, "no memory to watch %zu ranks", size);
     }
     DDP_TRY(ddp_comm_agree(run->comm, status));
-    params.comm       = run->comm;
-    params.is_managed = run->launch.is_managed;
-    params.say        = say;
-    params.leave      = leave;
-    params.ctx        = run;
-    params.interfaces = run->config.ddp.interfaces;
+    params.comm         = run->comm;
+    params.is_managed   = run->launch.is_managed;
+    params.say          = say;
+    params.leave        = leave;
+    params.is_sent_away = is_sent_away;
+    params.ctx          = run;
+    params.interfaces   = run->config.ddp.interfaces;
     DDP_TRY(ddp_monitor_create(&params, &watch->monitor));
 out:
     return status;

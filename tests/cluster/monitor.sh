@@ -95,6 +95,25 @@ host_is_empty()
     [ -z "$(host_pids node3 ddptrain)" ]
 }
 
+# A host loses its power, and mpirun finds it long before the limit and ends the ranks, those of its own host first; then the
+# host of rank 0, which judges.
+power()
+{
+    hosts_up 3
+    start node1 mpirun --host node1:2,node2:2,node3:1 "$program" $small --set ddp.timeout_s=60 --out a >out 2>err
+    await 60 test -e a/checkpoints/latest.h5 || fail 'nothing is saved'
+    host_off node2 3
+    ended 30 any
+    names 'rank 2 on node2 gave no sign of life for [0-9.]* s'
+    host_on node2
+    rm -rf a
+    start node3 mpirun --host node1:1,node2:2 "$program" $small --set ddp.timeout_s=60 --out a >out 2>err
+    await 60 test -e a/checkpoints/latest.h5 || fail 'nothing is saved'
+    host_off node1 3
+    ended 30 any
+    names 'rank 0 on node1 gave no sign of life for [0-9.]* s'
+}
+
 # A rank that is stopped has its time; then it is named.
 stopped()
 {

@@ -10,6 +10,7 @@
 #define SECOND  (1000 * DDP_NS_PER_MS)
 #define NOW     (1000 * SECOND)
 #define LIMIT_S 60
+#define DEAF_S  2
 
 static const int  machine_of[SIZE] = {0, 0, 1, 1, 1, 2};
 static ddp_view_t view[SIZE];
@@ -50,7 +51,7 @@ static void wait_for(int rank, int other, double seconds)
 
 static ddp_verdict_t judge(void)
 {
-    const ddp_court_t court   = {view, machine_of, SIZE, NOW, LIMIT_S * SECOND, is_drowsy};
+    const ddp_court_t court   = {view, machine_of, SIZE, NOW, LIMIT_S * SECOND, DEAF_S * SECOND, is_drowsy};
     ddp_verdict_t     verdict = {.kind = DDP_FAULT_NONE, .rank = -1};
 
     if (!ddp_monitor_judge(&court, &verdict)) {
@@ -160,6 +161,67 @@ START_TEST(a_silent_machine_is_named_by_its_first_rank)
     expect(DDP_FAULT_NONE, -1);
     view[2].heard_ns = view[3].heard_ns = view[4].heard_ns = ago(61);
     expect(DDP_FAULT_SILENT, 2);
+}
+END_TEST
+
+/* Its host has no power, and mpirun has found that before the limit. */
+START_TEST(a_machine_lost_to_mpirun_is_named_as_soon_as_mpirun_ends_others)
+{
+    begin();
+    view[5].heard_ns = ago(1.5);
+    expect(DDP_FAULT_NONE, -1);
+    view[0].is_sent_away = true;
+    expect(DDP_FAULT_NONE, -1);
+    view[5].heard_ns = ago(2.5);
+    ck_assert_double_eq_tol(expect(DDP_FAULT_SILENT, 5).seconds, 2.5, 0.01);
+    view[0].is_sent_away = false; /* the user has asked for a stop */
+    expect(DDP_FAULT_NONE, -1);
+    view[3].is_sent_away = true; /* mpirun is on another machine than who judges */
+    expect(DDP_FAULT_SILENT, 5);
+    is_drowsy = true;
+    expect(DDP_FAULT_NONE, -1);
+    is_drowsy = false;
+    set_life(3, DDP_LIFE_DONE, 1);
+    expect(DDP_FAULT_NONE, -1);
+}
+END_TEST
+
+START_TEST(whom_mpirun_ends_is_not_named_before_the_cause)
+{
+    begin();
+    set_life(0, DDP_LIFE_ENDED, 0.3);
+    set_life(1, DDP_LIFE_ENDED, 0.3);
+    view[0].is_sent_away = view[1].is_sent_away = true;
+    view[0].wait_status = view[1].wait_status = 9;
+    expect(DDP_FAULT_NONE, -1);
+    view[5].heard_ns = ago(2.1);
+    expect(DDP_FAULT_SILENT, 5);
+    view[5].heard_ns = ago(0.1);
+    set_life(5, DDP_LIFE_ENDED, 0.1); /* the cause is heard of late */
+    expect(DDP_FAULT_ENDED, 5);
+    set_life(5, DDP_LIFE_RUNS, 500);
+    set_life(0, DDP_LIFE_ENDED, 3.1); /* nothing else is the matter */
+    set_life(1, DDP_LIFE_ENDED, 3.1);
+    ck_assert(expect(DDP_FAULT_ENDED, 0).is_whole_machine);
+}
+END_TEST
+
+/* TCP has given up a host before the limit, and MPI ends the rank that misses it. */
+START_TEST(who_ends_because_it_misses_a_silent_machine_is_not_the_cause)
+{
+    begin();
+    set_life(1, DDP_LIFE_ENDED, 0.1);
+    view[1].wait_status = 14 << 8;
+    view[5].heard_ns    = ago(2.05); /* it was not so long when that happened */
+    expect(DDP_FAULT_ENDED, 1);
+    view[5].heard_ns = ago(30);
+    expect(DDP_FAULT_SILENT, 5);
+    view[1].wait_status = DDP_EXIT_UNKNOWN;
+    expect(DDP_FAULT_SILENT, 5);
+    view[1].wait_status = 15;
+    expect(DDP_FAULT_SILENT, 5);
+    view[1].wait_status = 9; /* out of memory, say: by itself */
+    expect(DDP_FAULT_ENDED, 1);
 }
 END_TEST
 
@@ -307,6 +369,9 @@ static Suite *make_suite(void)
     tcase_add_test(ends, a_launcher_that_has_ended_is_a_fault);
     tcase_add_test(waits, a_stopped_rank_has_the_whole_limit_to_go_on);
     tcase_add_test(waits, a_silent_machine_is_named_by_its_first_rank);
+    tcase_add_test(waits, a_machine_lost_to_mpirun_is_named_as_soon_as_mpirun_ends_others);
+    tcase_add_test(waits, whom_mpirun_ends_is_not_named_before_the_cause);
+    tcase_add_test(waits, who_ends_because_it_misses_a_silent_machine_is_not_the_cause);
     tcase_add_test(waits, who_hangs_is_found_at_the_end_of_the_chain_over_machines);
     tcase_add_test(waits, slow_but_moving_is_no_fault);
     tcase_add_test(waits, nobody_is_judged_for_whom_nobody_waits);

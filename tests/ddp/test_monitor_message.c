@@ -126,6 +126,7 @@ START_TEST(a_ranks_entry_comes_back_with_its_ages)
                               .life             = DDP_LIFE_STOPPED,
                               .wait_status      = DDP_EXIT_UNKNOWN,
                               .is_out_of_memory = true,
+                              .is_sent_away     = true,
                               .shares           = {1, 2, 3, 4}};
     uint8_t          text[DDP_ENTRY_BYTES];
     ddp_view_t       back;
@@ -137,10 +138,14 @@ START_TEST(a_ranks_entry_comes_back_with_its_ages)
     ck_assert(back.progress == view.progress && back.step == 12 && back.phase == DDP_STAGE_EVAL);
     ck_assert(back.bucket == DDP_NO_BUCKET && back.waits_for == DDP_WAIT_ALL);
     ck_assert(back.life == DDP_LIFE_STOPPED && back.wait_status == DDP_EXIT_UNKNOWN && back.is_out_of_memory);
+    ck_assert(back.is_sent_away);
     ck_assert(there - back.moved_ns == 300 * DDP_NS_PER_MS && there - back.life_ns == 4000 * DDP_NS_PER_MS);
     ck_assert(back.heard_ns == there && there - back.beat_ns == 20 * DDP_NS_PER_MS);
     ck_assert(memcmp(&back.shares, &view.shares, sizeof(view.shares)) == 0);
     ck_assert(!ddp_entry_read(text, 3, there, &back, &rank)); /* no such rank */
+    text[7] = 2;
+    ck_assert(!ddp_entry_read(text, 4, there, &back, &rank));
+    text[7] = 1;
     text[4] = DDP_LIVES;
     ck_assert(!ddp_entry_read(text, 4, there, &back, &rank));
 }
