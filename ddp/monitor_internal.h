@@ -149,6 +149,8 @@ void ddp_peer_free(ddp_peer_t *peer);
  * @return false: no room before others are sent */
 bool ddp_peer_begin(ddp_peer_t *peer, size_t bytes, uint8_t **payload_p);
 void ddp_peer_seal(ddp_peer_t *peer, ddp_message_type_t type, size_t bytes);
+/** Say that another connection, or rank, will be there for this one: its end is none of a process. */
+void ddp_peer_hand_over(ddp_peer_t *peer);
 /** Send what can be sent. @return false: it is broken, and closed */
 bool               ddp_peer_flush(ddp_peer_t *peer);
 static inline bool ddp_peer_has_more(const ddp_peer_t *peer)
@@ -203,6 +205,12 @@ void       ddp_call_drop(ddp_call_t *call);
 static inline int64_t ddp_monitor_every_ns(int size)
 {
     return 200 * DDP_NS_PER_MS + size * (DDP_NS_PER_MS / 2);
+}
+/** A thread that has not run for so long is not waited for: another rank of its machine speaks, and is heard
+ * of within the limit. */
+static inline int64_t ddp_monitor_take_over_ns(int64_t limit_ns)
+{
+    return limit_ns / 2 < 3000 * DDP_NS_PER_MS ? limit_ns / 2 : 3000 * DDP_NS_PER_MS;
 }
 /** Several of them, and longer than it takes to find that a connection which is closed is not made anew. */
 static inline int64_t ddp_monitor_deaf_ns(int size)

@@ -89,6 +89,16 @@ void ddp_peer_seal(ddp_peer_t *peer, ddp_message_type_t type, size_t bytes)
     peer->out_end += ddp_message_seal(peer->key, type, ++peer->sent, peer->out + peer->out_end, bytes);
 }
 
+void ddp_peer_hand_over(ddp_peer_t *peer)
+{
+    uint8_t *payload;
+
+    if (ddp_peer_begin(peer, 0, &payload)) {
+        ddp_peer_seal(peer, DDP_MESSAGE_HANDOVER, 0);
+    }
+    (void)ddp_peer_flush(peer); /* it is closed next */
+}
+
 /* The call has failed. @return true: only for now */
 static bool look_at_error(ddp_peer_t *peer)
 {

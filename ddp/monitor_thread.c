@@ -9,14 +9,14 @@
 #include "base/error.h"
 #include "ddp/monitor_internal.h"
 
-#define LEAST_NS     (2 * DDP_NS_PER_MS)
-#define NEWS_MS      20
-#define TICK_MS      100
-#define LISTENER_MS  200                    /* of ranks that speak for nobody */
-#define TAKE_OVER_NS (3000 * DDP_NS_PER_MS) /* a thread that has not run for so long is not waited for */
-#define SPEECH_NS    (3000 * DDP_NS_PER_MS) /* a rank that may say why it fails has said it by then */
-#define OTHERS_NS    (500 * DDP_NS_PER_MS)  /* and usually by then: the end of others makes mpirun talk */
-#define LINGER_NS    (300 * DDP_NS_PER_MS)  /* for the verdict to reach other machines */
+#define LEAST_NS    (2 * DDP_NS_PER_MS)
+#define NEWS_MS     20
+#define TICK_MS     100
+#define LISTENER_MS 200                    /* of ranks that speak for nobody */
+#define SPEECH_NS   (3000 * DDP_NS_PER_MS) /* a rank that may say why it fails has said it by then */
+#define OTHERS_NS   (500 * DDP_NS_PER_MS)  /* and usually by then: the end of others makes mpirun talk */
+/* For the verdict to reach other machines, and the line mpirun, before that talks of ranks that end. */
+#define LINGER_NS (300 * DDP_NS_PER_MS)
 
 #define LINGER_DEPUTY_NS (1000 * DDP_NS_PER_MS) /* others come one after another, if machine 0 is lost */
 #define GAP_NS           (1500 * DDP_NS_PER_MS) /* this thread did not run: what it did not see did not happen */
@@ -35,12 +35,13 @@ void ddp_monitor_tell_machine(ddp_monitor_t *monitor, const ddp_verdict_t *verdi
 /* A lower rank speaks unless it has ended, or its thread does not run. */
 static bool is_lowest_that_runs(ddp_monitor_t *monitor)
 {
+    const int64_t most = ddp_monitor_take_over_ns(monitor->comm->timeout_ms * DDP_NS_PER_MS);
+
     for (int r = monitor->first; r < monitor->comm->rank; r++) {
         const ddp_seat_t *seat = ddp_comm_seat(monitor->comm, r);
 
         if (atomic_load_explicit(&seat->life, memory_order_acquire) == DDP_LIFE_DONE ||
-            ddp_comm_has_ended(monitor->comm, r) ||
-            monitor->now_ns - monitor->view[r].beat_ns > TAKE_OVER_NS) {
+            ddp_comm_has_ended(monitor->comm, r) || monitor->now_ns - monitor->view[r].beat_ns > most) {
             continue;
         }
         return false;
@@ -227,8 +228,9 @@ static void end_process(ddp_monitor_t *monitor)
 
     if (verdict->kind == DDP_FAULT_FAILED) {
         nap_until(now + (verdict->rank == monitor->comm->rank ? SPEECH_NS : OTHERS_NS), monitor);
-    } else if (monitor->is_speaker) {
-        nap_until(now + (monitor->comm->machine == 0 ? LINGER_NS : LINGER_DEPUTY_NS), monitor);
+    } else {
+        nap_until(now + (monitor->is_speaker && monitor->comm->machine != 0 ? LINGER_DEPUTY_NS : LINGER_NS),
+                  monitor);
     }
     if (monitor->is_speaker) {
         end_stopped(monitor);

@@ -267,14 +267,8 @@ void ddp_monitor_net_begin(ddp_monitor_t *monitor)
 
 void ddp_monitor_net_leave(ddp_monitor_t *monitor)
 {
-    ddp_peer_t *parent = &monitor->net.parent;
-    uint8_t    *payload;
-
     ddp_monitor_net_tell(monitor, true);
-    if (ddp_peer_begin(parent, 0, &payload)) {
-        ddp_peer_seal(parent, DDP_MESSAGE_HANDOVER, 0);
-    }
-    flush_all(monitor);
+    ddp_peer_hand_over(&monitor->net.parent);
     drop_all(monitor);
 }
 

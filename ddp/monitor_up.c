@@ -44,6 +44,12 @@ static int64_t patience_ns(const ddp_monitor_t *monitor)
                                  : monitor->comm->timeout_ms * DDP_NS_PER_MS;
 }
 
+/* By then another rank of a machine speaks, if it has one that runs. */
+static int64_t ask_ns(const ddp_monitor_t *monitor)
+{
+    return ddp_monitor_take_over_ns(monitor->comm->timeout_ms * DDP_NS_PER_MS) * 3 / 2;
+}
+
 /* When any other machine was last heard of, here or by who judged before. */
 static int64_t last_heard(const ddp_monitor_t *monitor)
 {
@@ -165,9 +171,15 @@ static ddp_news_t call_next(ddp_monitor_t *monitor)
 
 static void call_up(ddp_monitor_t *monitor)
 {
-    ddp_monitor_net_t *net  = &monitor->net;
-    ddp_news_t         news = DDP_NEWS_NONE;
+    ddp_monitor_net_t *net   = &monitor->net;
+    ddp_news_t         news  = DDP_NEWS_NONE;
+    const int64_t      limit = net->alone_ns + patience_ns(monitor);
 
+    if (net->call.fd >= 0 && net->had_parent && net->call.since_ns < limit && monitor->now_ns > limit) {
+        ddp_call_drop(&net->call); /* the machine is given up, not one of its ranks */
+        give_up_target(monitor, DDP_REACH_SILENT);
+        return;
+    }
     if (net->call.fd >= 0) {
         news = ddp_call_look(&net->call, net->token, monitor->comm->machine, monitor->comm->rank,
                              monitor->now_ns, &net->parent);
@@ -176,6 +188,7 @@ static void call_up(ddp_monitor_t *monitor)
     }
     if (news == DDP_NEWS_OPEN) {
         net->parent.machine = net->target;
+        net->parent.rank    = monitor->comm->machine_first[net->target] + net->turn_rank;
         net->had_parent     = true;
         net->told_ns        = 0;
     } else if (news == DDP_NEWS_FAILED) {
@@ -207,6 +220,21 @@ void ddp_monitor_up_lose(ddp_monitor_t *monitor)
     net->is_refused  = true;
 }
 
+/* Who spoke for the machine that is reported to has not done so for long: another rank does, if it was
+ * stopped. */
+static void ask_others(ddp_monitor_t *monitor)
+{
+    ddp_monitor_net_t *net   = &monitor->net;
+    const int          first = monitor->comm->machine_first[net->target];
+    const int          next  = net->parent.rank + 1 - first;
+
+    ddp_peer_hand_over(&net->parent);
+    net->parent.is_silent = true;
+    ddp_monitor_up_lose(monitor);
+    net->turn_rank  = next < ddp_comm_machine_size(monitor->comm, net->target) ? next : 0;
+    net->is_refused = false; /* not all are asked */
+}
+
 static bool hear_parent(ddp_monitor_t *monitor)
 {
     ddp_peer_t   *peer    = &monitor->net.parent;
@@ -233,6 +261,9 @@ static bool hear_parent(ddp_monitor_t *monitor)
         ddp_monitor_up_lose(monitor);
         monitor->net.alone_ns = peer->heard_ns;
         give_up_target(monitor, DDP_REACH_SILENT);
+    } else if (monitor->now_ns - peer->heard_ns > ask_ns(monitor) && monitor->now_ns >= monitor->left_ns &&
+               ddp_comm_machine_size(monitor->comm, peer->machine) > 1) {
+        ask_others(monitor);
     }
     return is_new;
 }

@@ -16,7 +16,7 @@ every()
 named()
 {
     [ -n "$line" ] || { is_over || fail 'nothing is said'; return; }
-    [ "$(the_line | grep -c '')" -eq 1 ] || { [ "$kind$phase" = stopend ] && echo 'two hosts speak'; } || fail 'more than one line'
+    [ "$(the_line | grep -c '')" -eq 1 ] || fail 'more than one line'
     echo "$line" | grep -q -e "$2" || fail "'$2' is not said"
     [ "$line_ms" -le $((($1 + slack) * 1000)) ] || fail "said after $line_ms ms"
     [ "$end_ms" -le $((($1 + 2 * slack) * 1000)) ] || fail "ended after $end_ms ms"

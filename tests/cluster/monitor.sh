@@ -128,6 +128,12 @@ stopped()
     kill -STOP "$victim"
     ended $((limit + 20)) any
     names "rank 3 on node2 made no progress for 4 s: it is stopped (pid $victim, SIGSTOP)"
+    rm -rf a
+    train node1:2,node2:2
+    victim=$(rank_pid 0) # it judges, and both its own host and the other one see that
+    kill -STOP "$victim"
+    ended $((limit + 20)) any
+    names "ddptrain.1@node1.*rank 0 on node1 made no progress for 4 s: it is stopped (pid $victim, SIGSTOP)"
 }
 
 # A rank that fails says so itself, and nobody else does; mpirun that is killed leaves nobody behind.
