@@ -124,7 +124,7 @@ typedef struct ddp_peer {
     uint8_t  key[DDP_KEY_BYTES];
     uint64_t sent, received; /* messages */
     int64_t  heard_ns;
-    uint8_t *in; /* owned, [size], as out */
+    uint8_t *in; /* owned, [size], as out; NULL without a connection */
     uint8_t *out;
     size_t   size;
     size_t   in_begin, in_end, out_begin, out_end; /* what is not done yet */
@@ -140,11 +140,11 @@ typedef enum ddp_news {
     DDP_NEWS_FAILED,  /* not reached, or broken off */
 } ddp_news_t;
 
-/** Enough for entries of all ranks. */
-ddp_status_t ddp_peer_open(ddp_peer_t *peer, int size) DDP_NODISCARD;
-void         ddp_peer_close(ddp_peer_t *peer);
-/** @param [in] peer  its fd is -1 where it was never opened */
-void ddp_peer_free(ddp_peer_t *peer);
+/** Not connected. Its memory, for entries of all ranks, is taken with a connection: of many machines few have
+ * one to this. */
+void ddp_peer_init(ddp_peer_t *peer, int size);
+/** The memory too. */
+void ddp_peer_close(ddp_peer_t *peer);
 /** Append a message whose payload `bytes` long is at *payload_p afterwards: fill it, then ddp_peer_seal().
  * @return false: no room before others are sent */
 bool ddp_peer_begin(ddp_peer_t *peer, size_t bytes, uint8_t **payload_p);
@@ -237,6 +237,7 @@ typedef struct ddp_monitor_net {
     ddp_call_t   call;
     int         *reach;     /* owned, [machines]: ddp_reach_t */
     int          target;    /* machine that is called */
+    int64_t      target_ns; /* since when */
     int          turn_rank; /* of its ranks, and of that one's addresses */
     size_t       turn;
     bool         is_refused; /* so far in this round, by all of its ranks */

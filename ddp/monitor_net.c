@@ -21,17 +21,12 @@
 
 static const uint8_t no_key[DDP_KEY_BYTES]; /* a challenge is nothing secret */
 
-ddp_status_t ddp_peer_open(ddp_peer_t *peer, int size)
+void ddp_peer_init(ddp_peer_t *peer, int size)
 {
-    ddp_status_t status = DDP_OK;
-
     peer->fd   = -1;
+    peer->in   = NULL;
+    peer->out  = NULL;
     peer->size = DDP_MESSAGE_HEAD + DDP_MESSAGE_TAIL + (size_t)size * DDP_ENTRY_BYTES + 2 * (size_t)RESERVE;
-    peer->in   = malloc(peer->size);
-    peer->out  = malloc(peer->size);
-    DDP_REQUIRE(peer->in != NULL && peer->out != NULL, DDP_ERR_NO_MEMORY, "no memory for the monitor");
-out:
-    return status;
 }
 
 void ddp_peer_close(ddp_peer_t *peer)
@@ -41,21 +36,22 @@ void ddp_peer_close(ddp_peer_t *peer)
     }
     peer->fd       = -1;
     peer->in_begin = peer->in_end = peer->out_begin = peer->out_end = 0;
-}
-
-void ddp_peer_free(ddp_peer_t *peer)
-{
-    ddp_peer_close(peer);
     free(peer->in);
     free(peer->out);
     peer->in = peer->out = NULL;
 }
 
-/* The connection of a handshake that has succeeded. */
-static void peer_take(ddp_peer_t *peer, int fd, const uint8_t key[DDP_KEY_BYTES], int64_t now_ns)
+/* The connection of a handshake that has succeeded. @return false: there is no memory, and it is closed */
+static bool peer_take(ddp_peer_t *peer, int fd, const uint8_t key[DDP_KEY_BYTES], int64_t now_ns)
 {
     ddp_peer_close(peer);
-    peer->fd         = fd;
+    peer->fd  = fd;
+    peer->in  = malloc(peer->size);
+    peer->out = malloc(peer->size);
+    if (peer->in == NULL || peer->out == NULL) {
+        ddp_peer_close(peer);
+        return false;
+    }
     peer->sent       = 0;
     peer->received   = 0;
     peer->is_told    = false;
@@ -63,6 +59,7 @@ static void peer_take(ddp_peer_t *peer, int fd, const uint8_t key[DDP_KEY_BYTES]
     peer->is_silent  = false;
     peer->heard_ns   = now_ns;
     memcpy(peer->key, key, DDP_KEY_BYTES);
+    return true;
 }
 
 bool ddp_peer_begin(ddp_peer_t *peer, size_t bytes, uint8_t **payload_p)
@@ -266,7 +263,7 @@ ddp_news_t ddp_guest_look(ddp_guest_t *guest, const uint8_t token[DDP_KEY_BYTES]
     ddp_message_t message;
     ddp_peer_t   *peer;
     uint8_t      *payload;
-    int           machine, rank;
+    int           machine, rank, fd;
 
     if (bytes == 0 && now_ns - guest->since_ns < HANDSHAKE_NS) {
         return DDP_NEWS_NONE;
@@ -278,9 +275,12 @@ ddp_news_t ddp_guest_look(ddp_guest_t *guest, const uint8_t token[DDP_KEY_BYTES]
         return DDP_NEWS_FAILED;
     }
     ddp_message_key(token, guest->nonce, nonce, key);
-    peer = &peers[machine];
-    peer_take(peer, guest->fd, key, now_ns);
-    guest->fd     = -1;
+    peer      = &peers[machine];
+    fd        = guest->fd;
+    guest->fd = -1;
+    if (!peer_take(peer, fd, key, now_ns)) {
+        return DDP_NEWS_FAILED;
+    }
     peer->machine = machine;
     peer->rank    = rank;
     if (ddp_peer_begin(peer, 0, &payload)) {
@@ -369,6 +369,7 @@ ddp_news_t ddp_call_look(ddp_call_t *call, const uint8_t token[DDP_KEY_BYTES], i
 {
     ddp_message_t message;
     size_t        bytes;
+    int           fd;
 
     if (!call->is_connected) {
         return call_connect(call, now_ns);
@@ -395,8 +396,11 @@ ddp_news_t ddp_call_look(ddp_call_t *call, const uint8_t token[DDP_KEY_BYTES], i
     if (!ddp_message_open(call->key, call->in, bytes, &message) || message.type != DDP_MESSAGE_WELCOME) {
         return call_fail(call, 0);
     }
-    peer_take(peer, call->fd, call->key, now_ns);
+    fd       = call->fd;
+    call->fd = -1;
+    if (!peer_take(peer, fd, call->key, now_ns)) {
+        return DDP_NEWS_FAILED;
+    }
     peer->received = 1; /* the welcome */
-    call->fd       = -1;
     return DDP_NEWS_OPEN;
 }

@@ -315,20 +315,16 @@ static ddp_status_t make_net(ddp_monitor_t *monitor)
     DDP_REQUIRE(net->places != NULL && net->child != NULL && net->closed_ns != NULL && net->via != NULL &&
                     net->reach != NULL,
                 DDP_ERR_NO_MEMORY, "no memory for the monitor of %zu machines", machines);
-    net->door      = -1;
-    net->call.fd   = -1;
-    net->parent.fd = -1;
+    net->door    = -1;
+    net->call.fd = -1;
+    ddp_peer_init(&net->parent, monitor->size);
     for (size_t m = 0; m < machines; m++) {
-        net->child[m].fd = -1;
+        ddp_peer_init(&net->child[m], monitor->size);
     }
     for (size_t g = 0; g < DDP_MONITOR_GUESTS; g++) {
         net->guest[g].fd = -1;
     }
     net->is_used = true; /* from here on it can be closed */
-    for (size_t m = 0; m < machines; m++) {
-        DDP_TRY(ddp_peer_open(&net->child[m], monitor->size));
-    }
-    DDP_TRY(ddp_peer_open(&net->parent, monitor->size));
 out:
     return status;
 }
@@ -377,10 +373,6 @@ void ddp_monitor_net_close(ddp_monitor_t *monitor)
     if (net->is_used) {
         monitor->comm->far = NULL;
         drop_all(monitor);
-        ddp_peer_free(&net->parent);
-        for (int m = 0; m < monitor->comm->machines; m++) {
-            ddp_peer_free(&net->child[m]);
-        }
         if (net->door >= 0) {
             close(net->door);
         }

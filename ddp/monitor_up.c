@@ -1,13 +1,16 @@
 /* Who is reported to. Machine m reports to machine (m - 1) / 32; where that is lost, to the lowest machine
- * that is reached; where none below is left, it judges itself. */
+ * that is reached; where none below is left, it judges itself. All lose it at about the same time, and try
+ * the same machines in the same order, so that the lowest which is left judges and the others come to it. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "ddp/monitor_internal.h"
 
-#define PAUSE_NS   (200 * DDP_NS_PER_MS)   /* between two rounds of calls */
-#define WARN_NS    (20000 * DDP_NS_PER_MS) /* nobody was ever reached */
-#define MOST_TRIED 8                       /* of the lowest machines */
-#define AT_ONCE    16                      /* messages, before others are heard */
+#define PAUSE_NS (200 * DDP_NS_PER_MS)   /* between two rounds of calls */
+#define WARN_NS  (20000 * DDP_NS_PER_MS) /* nobody was ever reached */
+#define AT_ONCE  16                      /* messages, or calls, before others are heard */
+/* Of a machine that is tried after the limit, as others are lost: for a call, and for all ranks. */
+#define HASTE_CALL_NS (250 * DDP_NS_PER_MS)
+#define HASTE_NS      (500 * DDP_NS_PER_MS)
 
 static int parent_of(int machine)
 {
@@ -97,13 +100,13 @@ static void choose_target(ddp_monitor_t *monitor)
 {
     ddp_monitor_net_t *net  = &monitor->net;
     const int          mine = monitor->comm->machine;
-    int                most = mine < MOST_TRIED ? mine : MOST_TRIED;
 
     net->turn_rank  = 0;
     net->turn       = 0;
     net->is_refused = true;
     net->target     = parent_of(mine);
-    for (int m = 0; net->reach[net->target] != DDP_REACH_OPEN && m < most; m++) {
+    net->target_ns  = monitor->now_ns;
+    for (int m = 0; net->reach[net->target] != DDP_REACH_OPEN && m < mine; m++) {
         net->target = m;
     }
     if (net->reach[net->target] != DDP_REACH_OPEN) {
@@ -169,16 +172,37 @@ static ddp_news_t call_next(ddp_monitor_t *monitor)
     return DDP_NEWS_NONE;
 }
 
-static void call_up(ddp_monitor_t *monitor)
+/* The limit is over, and the call takes too long. @return true: it is given up, or its machine */
+static bool is_call_over(ddp_monitor_t *monitor)
 {
-    ddp_monitor_net_t *net   = &monitor->net;
-    ddp_news_t         news  = DDP_NEWS_NONE;
-    const int64_t      limit = net->alone_ns + patience_ns(monitor);
+    ddp_monitor_net_t *net      = &monitor->net;
+    const int64_t      limit    = net->alone_ns + patience_ns(monitor);
+    const bool         is_first = net->target_ns < limit;
 
-    if (net->call.fd >= 0 && net->had_parent && net->call.since_ns < limit && monitor->now_ns > limit) {
-        ddp_call_drop(&net->call); /* the machine is given up, not one of its ranks */
+    if (net->call.fd < 0 || !net->had_parent || monitor->now_ns <= limit) {
+        return false;
+    }
+    if (is_first || monitor->now_ns - net->target_ns > HASTE_NS) {
+        ddp_call_drop(&net->call);
         give_up_target(monitor, DDP_REACH_SILENT);
-        return;
+        return true;
+    }
+    if (monitor->now_ns - net->call.since_ns > HASTE_CALL_NS) {
+        ddp_call_drop(&net->call);
+        net->is_refused = false;
+        return true;
+    }
+    return false;
+}
+
+/* @return true: the next call can be made at once */
+static bool call_once(ddp_monitor_t *monitor)
+{
+    ddp_monitor_net_t *net  = &monitor->net;
+    ddp_news_t         news = DDP_NEWS_NONE;
+
+    if (is_call_over(monitor)) {
+        return !net->is_root;
     }
     if (net->call.fd >= 0) {
         news = ddp_call_look(&net->call, net->token, monitor->comm->machine, monitor->comm->rank,
@@ -193,6 +217,13 @@ static void call_up(ddp_monitor_t *monitor)
         net->told_ns        = 0;
     } else if (news == DDP_NEWS_FAILED) {
         net->is_refused = false;
+    }
+    return net->call.fd < 0 && net->parent.fd < 0 && !net->is_root && monitor->now_ns >= net->pause_ns;
+}
+
+static void call_up(ddp_monitor_t *monitor)
+{
+    for (int n = 0; n < AT_ONCE && call_once(monitor); n++) {
     }
 }
 

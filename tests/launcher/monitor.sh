@@ -97,6 +97,16 @@ alone()
     kill_and_name STOP 0 'ddptrain.1@.*rank 0 on .* gave no sign of life for 3 s'
 }
 
+# Nine machines of twelve are lost at once: the lowest that is left judges, and the others hear it.
+many()
+{
+    export DDP_HOST_SHM=0
+    train 12 --set train.micro_batch=2
+    victims=$(for rank in 0 1 2 3 4 5 6 7 8; do pid_of $rank; done)
+    kill -STOP $victims
+    lost 'ddptrain.9@.*rank 0 on .* gave no sign of life for [0-9.]* s'
+}
+
 # The rank that speaks for its machine is stopped for a while: another one speaks, and then the first again.
 handed_over()
 {
