@@ -11,6 +11,7 @@
 #include "base/call.h"
 #include "base/convert.h"
 #include "base/fault.h"
+#include "base/progressed.h"
 #include "ddp/comm_state_internal.h"
 
 const char *ddp_comm_name(const ddp_comm_t *comm, int rank, char *text, size_t size)
@@ -377,6 +378,11 @@ out:
     return status;
 }
 
+static void count_progress(void *comm)
+{
+    ddp_comm_progressed(comm);
+}
+
 ddp_status_t ddp_comm_create(const ddp_comm_params_t *params, ddp_comm_t **comm_p)
 {
     ddp_status_t status = DDP_OK;
@@ -393,6 +399,7 @@ ddp_status_t ddp_comm_create(const ddp_comm_params_t *params, ddp_comm_t **comm_
     DDP_TRY(params->alone ? be_alone(params, comm) : join_ranks(params, comm));
     DDP_TRY(ddp_comm_agree(comm, make_hall(comm)));
     ddp_comm_watch_open(comm);
+    ddp_progressed_hook(count_progress, comm);
     *comm_p = comm;
     comm    = NULL;
 out:
@@ -428,6 +435,7 @@ void ddp_comm_destroy(ddp_comm_t **comm_p)
         return;
     }
     *comm_p = NULL;
+    ddp_progressed_unhook(comm);
     ddp_comm_watch_close(comm);
     ddp_comm_across_destroy(comm);
     ddp_comm_windows_destroy(comm);

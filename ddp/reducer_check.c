@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/error.h"
+#include "base/progressed.h"
 #include "ddp/reducer_internal.h"
 
 #define CHUNK_FLOATS ((size_t)1 << 18)
@@ -21,6 +22,7 @@ static ddp_status_t hash_tensor(XXH3_state_t *state, ddp_reducer_t *r, const ddp
 
         DDP_TRY(ddp_reducer_read(r, DDP_REDUCER_VALUES, tensor->offset + first, n, chunk));
         (void)XXH3_128bits_update(state, chunk, n * sizeof(*chunk));
+        ddp_progressed();
     }
 out:
     return status;

@@ -10,6 +10,7 @@
 #include <zlib.h>
 
 #include "base/error.h"
+#include "base/progressed.h"
 #include "io/file_internal.h"
 
 #define INPUT_BYTES   ((size_t)256 << 10)
@@ -32,7 +33,8 @@ static ddp_status_t read_stored(ddp_bytes_t *bytes, void *data, size_t n, size_t
     size_t got = 0;
 
     while (got < n) {
-        ssize_t step = read(bytes->fd, (char *)data + got, n - got);
+        ssize_t step =
+            read(bytes->fd, (char *)data + got, n - got < DDP_READ_PIECE ? n - got : DDP_READ_PIECE);
 
         if (step < 0 && errno == EINTR) {
             continue;
@@ -44,6 +46,7 @@ static ddp_status_t read_stored(ddp_bytes_t *bytes, void *data, size_t n, size_t
             break;
         }
         got += (size_t)step;
+        ddp_progressed();
     }
     bytes->consumed += got;
     *got_p = got;

@@ -26,7 +26,6 @@ typedef struct block_header {
 _Static_assert(sizeof(block_header_t) <= PAGE_BYTES, "the header has one page");
 
 struct ddp_dataset {
-    ddp_source_hook_t       hook;
     ddp_dataset_info_t      info;
     const ddp_source_ops_t *source;
     void                   *ctx;           /* owned, of the source */
@@ -103,7 +102,6 @@ ddp_status_t ddp_dataset_open(const ddp_dataset_params_t *params, ddp_dataset_t 
                 (int)params->kind);
     dataset->identity         = DDP_SOURCE_HASH_START;
     dataset->info.pixel_bytes = 1;
-    dataset->hook             = (ddp_source_hook_t){params->progress, params->progress_ctx};
     DDP_TRY(dataset->source->open(params, &dataset->info, &dataset->identity, &dataset->ctx));
     DDP_TRY(lay_out(dataset, params));
     *dataset_p = dataset;
@@ -182,7 +180,7 @@ ddp_status_t ddp_dataset_load(ddp_dataset_t *dataset, void *memory)
                 "memory of a data set is NULL or not aligned to %d bytes", DDP_ALIGNMENT);
     labels = (int32_t *)(void *)((char *)memory + dataset->labels_offset);
     memset(header, 0, sizeof(*header));
-    DDP_TRY(dataset->source->load(dataset->ctx, &dataset->info, pixels, labels, moments, &dataset->hook));
+    DDP_TRY(dataset->source->load(dataset->ctx, &dataset->info, pixels, labels, moments));
     if (dataset->info.pixel_bytes == 1) {
         for (size_t c = 0; c < dataset->info.channels; c++) {
             ddp_moments_get(&moments[c], &header->mean[c], &header->std[c]);

@@ -48,8 +48,6 @@ typedef struct ddp_dataset_params {
     const char *labels;  /* hdf5: name of a data set [n] of any integer type; NULL: "labels" */
     double val_fraction; /* hdf5: the last samples of the data set, this share of them, are the test split;
                             0: all of it is the split asked for */
-    void (*progress)(void *ctx); /* called now and then by ddp_dataset_load(), on its thread; NULL: nobody */
-    void *progress_ctx;          /* borrowed until close */
 } ddp_dataset_params_t;
 #define DDP_DATASET_PARAMS_INIT                                                                              \
     {                                                                                                        \

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/progressed.h"
 
 ddp_status_t ddp_fail_path(const char *path, int error, const char *hint)
 {
@@ -48,7 +49,7 @@ ddp_status_t ddp_read_at(const char *path, int fd, void *to, size_t bytes, uint6
     char *place = to;
 
     while (bytes > 0) {
-        const ssize_t n = pread(fd, place, bytes, (off_t)at);
+        const ssize_t n = pread(fd, place, bytes < DDP_READ_PIECE ? bytes : DDP_READ_PIECE, (off_t)at);
 
         if (n < 0 && errno == EINTR) {
             continue;
@@ -62,6 +63,7 @@ ddp_status_t ddp_read_at(const char *path, int fd, void *to, size_t bytes, uint6
         place += n;
         at += (uint64_t)n;
         bytes -= (size_t)n;
+        ddp_progressed();
     }
     return DDP_OK;
 }

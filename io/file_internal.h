@@ -9,6 +9,9 @@
 
 #include "base/status.h"
 
+/** Bytes asked of a file at once: others see that a long reading gets on (base/progressed.h). */
+#define DDP_READ_PIECE ((size_t)4 << 20)
+
 /** Record "'<path>': <text of error, lower case>" and return DDP_ERR_IO. `hint` ("; choose another --out") is
  * put behind it; "" for none. */
 ddp_status_t ddp_fail_path(const char *path, int error, const char *hint);

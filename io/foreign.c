@@ -17,10 +17,11 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/progressed.h"
 #include "io/npz_internal.h"
 
 #define NS_PER_S    INT64_C(1000000000)
-#define LOOK_NS     (60 * NS_PER_S) /* the longest wait at a time */
+#define LOOK_NS     (NS_PER_S / 20) /* the longest wait at a time */
 #define WAIT_PER_S  10000000        /* bytes */
 #define CPU_PER_S   20000000        /* bytes */
 #define NOT_RUNNING ((pid_t)-1)
@@ -149,6 +150,7 @@ static ddp_status_t get(const ddp_weights_t *w, void *to, size_t bytes)
                     f->timeout_s);
         n_ready = poll(&ready, 1, (int)(f->left_ns < LOOK_NS ? f->left_ns / 1000000 : LOOK_NS / 1000000) + 1);
         f->left_ns -= ddp_clock_ns() - before;
+        ddp_progressed(); /* this wait has a limit of its own */
         if (n_ready <= 0) {
             continue;
         }

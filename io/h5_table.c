@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/progressed.h"
 #include "io/h5_internal.h"
 
 /* A prime much larger than the chunks that fit, as H5Pset_chunk_cache() asks for. */
@@ -112,6 +113,7 @@ ddp_status_t ddp_h5_table_read(const ddp_h5_table_t *table, hid_t type, const hs
                             table->name, (unsigned long long)start[0],
                             (unsigned long long)(start[0] + count[0] - 1)));
     }
+    ddp_progressed();
 out:
     if (memory >= 0) {
         (void)H5Sclose(memory);

@@ -1,6 +1,9 @@
 #include "io/moments_internal.h"
 
 #include <math.h>
+#include <string.h>
+
+#include "base/progressed.h"
 
 #define PIECE ((size_t)65536) /* its sum of squares is below 2^32 */
 
@@ -31,6 +34,7 @@ void ddp_moments_add(ddp_moments_t *moments, size_t channels, const unsigned cha
             moments[c].count += count;
             moments[c].sum += sum;
             moments[c].squares += squares;
+            ddp_progressed();
         }
     }
 }
@@ -45,27 +49,55 @@ void ddp_moments_get(const ddp_moments_t *moments, double *mean_p, double *std_p
     *std_p  = sqrt((double)spread) / count / 255.0;
 }
 
+/* Sums over pixels [first, end) of each channel. */
+static void add_floats(const float *pixels, size_t channels, size_t first, size_t end, double *sum)
+{
+    for (size_t i = first; i < end; i++) {
+        for (size_t c = 0; c < channels; c++) {
+            sum[c] += pixels[i * channels + c];
+        }
+    }
+}
+
+static void add_squares(const float *pixels, size_t channels, size_t first, size_t end, const double *mean,
+                        double *squares)
+{
+    for (size_t i = first; i < end; i++) {
+        for (size_t c = 0; c < channels; c++) {
+            const double off = pixels[i * channels + c] - mean[c];
+
+            squares[c] += off * off;
+        }
+    }
+}
+
 size_t ddp_moments_floats(const float *pixels, size_t channels, size_t n, double *mean, double *std)
 {
-    const double count = (double)(n / channels);
+    const size_t rows = n / channels;
 
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(pixels[i])) {
             return i;
         }
+        if (i % PIECE == 0) {
+            ddp_progressed();
+        }
+    }
+    memset(mean, 0, channels * sizeof(*mean));
+    memset(std, 0, channels * sizeof(*std));
+    for (size_t first = 0; first < rows; first += PIECE) {
+        add_floats(pixels, channels, first, rows - first < PIECE ? rows : first + PIECE, mean);
+        ddp_progressed();
     }
     for (size_t c = 0; c < channels; c++) {
-        double sum     = 0;
-        double squares = 0;
-
-        for (size_t i = c; i < n; i += channels) {
-            sum += pixels[i];
-        }
-        mean[c] = sum / count;
-        for (size_t i = c; i < n; i += channels) {
-            squares += (pixels[i] - mean[c]) * (pixels[i] - mean[c]);
-        }
-        std[c] = sqrt(squares / count);
+        mean[c] /= (double)rows;
+    }
+    for (size_t first = 0; first < rows; first += PIECE) {
+        add_squares(pixels, channels, first, rows - first < PIECE ? rows : first + PIECE, mean, std);
+        ddp_progressed();
+    }
+    for (size_t c = 0; c < channels; c++) {
+        std[c] = sqrt(std[c] / (double)rows);
     }
     return n;
 }

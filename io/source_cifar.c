@@ -125,7 +125,7 @@ static ddp_status_t check_labels(const cifar_source_t *source, const ddp_dataset
 
 /* The first `n` records of file `i`. */
 static ddp_status_t load_file(const cifar_source_t *source, size_t i, const ddp_dataset_info_t *info,
-                              size_t n, unsigned char *pixels, int32_t *labels, const ddp_source_hook_t *hook)
+                              size_t n, unsigned char *pixels, int32_t *labels)
 {
     ddp_status_t             status       = DDP_OK;
     const ddp_source_file_t *file         = &source->files[i];
@@ -151,7 +151,6 @@ static ddp_status_t load_file(const cifar_source_t *source, size_t i, const ddp_
             labels[first + r] = record[source->label_bytes - 1];
             interleave(record + source->label_bytes, pixels + (first + r) * IMAGE_BYTES);
         }
-        ddp_source_progressed(hook);
     }
 out:
     ddp_bytes_close(&bytes);
@@ -160,7 +159,7 @@ out:
 }
 
 static ddp_status_t load_cifar(void *ctx, const ddp_dataset_info_t *info, unsigned char *pixels,
-                               int32_t *labels, ddp_moments_t *moments, const ddp_source_hook_t *hook)
+                               int32_t *labels, ddp_moments_t *moments)
 {
     ddp_status_t          status = DDP_OK;
     const cifar_source_t *source = ctx;
@@ -170,7 +169,7 @@ static ddp_status_t load_cifar(void *ctx, const ddp_dataset_info_t *info, unsign
         const size_t left = info->samples - done;
         const size_t n    = left < source->records[i] ? left : source->records[i];
 
-        DDP_TRY(load_file(source, i, info, n, pixels + done * IMAGE_BYTES, labels + done, hook));
+        DDP_TRY(load_file(source, i, info, n, pixels + done * IMAGE_BYTES, labels + done));
         ddp_moments_add(moments, CHANNELS, pixels + done * IMAGE_BYTES, n * IMAGE_BYTES);
         done += n;
     }

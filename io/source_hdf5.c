@@ -211,8 +211,7 @@ out:
 
 /* Slices of whole chunks: no chunk is read twice. */
 static ddp_status_t load_images(const ddp_h5_table_t *images, const hdf5_source_t *source,
-                                const ddp_dataset_info_t *info, unsigned char *pixels, ddp_moments_t *moments,
-                                const ddp_source_hook_t *hook)
+                                const ddp_dataset_info_t *info, unsigned char *pixels, ddp_moments_t *moments)
 {
     ddp_status_t status    = DDP_OK;
     const size_t row       = info->height * info->width * info->channels;
@@ -234,14 +233,13 @@ static ddp_status_t load_images(const ddp_h5_table_t *images, const hdf5_source_
         }
         pixels += n * row_bytes;
         first += n;
-        ddp_source_progressed(hook);
     }
 out:
     return status;
 }
 
 static ddp_status_t load_hdf5(void *ctx, const ddp_dataset_info_t *info, unsigned char *pixels,
-                              int32_t *labels, ddp_moments_t *moments, const ddp_source_hook_t *hook)
+                              int32_t *labels, ddp_moments_t *moments)
 {
     ddp_status_t         status      = DDP_OK;
     const hdf5_source_t *source      = ctx;
@@ -259,7 +257,7 @@ static ddp_status_t load_hdf5(void *ctx, const ddp_dataset_info_t *info, unsigne
     DDP_TRY(open_images(file, source, &image_table, &pixel_bytes));
     DDP_TRY(open_labels(file, source, &label_table));
     DDP_TRY(read_labels(&label_table, source->first, info->samples, info->classes, labels, &max));
-    DDP_TRY(load_images(&image_table, source, info, pixels, moments, hook));
+    DDP_TRY(load_images(&image_table, source, info, pixels, moments));
 out:
     ddp_h5_table_close(&label_table);
     ddp_h5_table_close(&image_table);

@@ -143,7 +143,7 @@ out:
 }
 
 static ddp_status_t load_images(const idx_source_t *source, const ddp_dataset_info_t *info,
-                                unsigned char *pixels, ddp_moments_t *moments, const ddp_source_hook_t *hook)
+                                unsigned char *pixels, ddp_moments_t *moments)
 {
     ddp_status_t status = DDP_OK;
     ddp_idx_t    idx    = {.bytes = NULL};
@@ -156,7 +156,6 @@ static ddp_status_t load_images(const idx_source_t *source, const ddp_dataset_in
 
         DDP_TRY(ddp_idx_read(&idx, pixels + done, count));
         ddp_moments_add(moments, info->channels, pixels + done, count);
-        ddp_source_progressed(hook);
     }
     if (info->samples == idx.items) {
         DDP_TRY(ddp_idx_finish(&idx));
@@ -182,12 +181,12 @@ out:
 }
 
 static ddp_status_t load_idx(void *ctx, const ddp_dataset_info_t *info, unsigned char *pixels,
-                             int32_t *labels, ddp_moments_t *moments, const ddp_source_hook_t *hook)
+                             int32_t *labels, ddp_moments_t *moments)
 {
     ddp_status_t status = DDP_OK;
 
     DDP_TRY(load_labels(ctx, info, labels)); /* the quick check first */
-    DDP_TRY(load_images(ctx, info, pixels, moments, hook));
+    DDP_TRY(load_images(ctx, info, pixels, moments));
 out:
     return status;
 }

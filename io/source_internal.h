@@ -16,19 +16,6 @@
 #define DDP_SOURCE_MAX_CHANNELS 64
 #define DDP_SOURCE_MAX_CLASSES  65536
 
-/** Who is told that a load gets on. */
-typedef struct ddp_source_hook {
-    void (*progress)(void *ctx); /* or NULL */
-    void *ctx;
-} ddp_source_hook_t;
-
-static inline void ddp_source_progressed(const ddp_source_hook_t *hook)
-{
-    if (hook->progress != NULL) {
-        hook->progress(hook->ctx);
-    }
-}
-
 typedef struct ddp_source_ops {
     /**
      * Read headers only; fill `info` but for memory_bytes.
@@ -42,10 +29,9 @@ typedef struct ddp_source_ops {
      * @param [out]    pixels   [samples, height, width, channels] of info->pixel_bytes each
      * @param [out]    labels   [samples], each below info->classes
      * @param [in,out] moments  [channels], zeros; uint8 pixels are added to them, others not
-     * @param [in]     hook     to be told after each piece
      */
     ddp_status_t (*load)(void *ctx, const ddp_dataset_info_t *info, unsigned char *pixels, int32_t *labels,
-                         ddp_moments_t *moments, const ddp_source_hook_t *hook);
+                         ddp_moments_t *moments);
     /** Accepts NULL. */
     void (*close)(void *ctx);
 } ddp_source_ops_t;

@@ -36,7 +36,7 @@ out:
 }
 
 static ddp_status_t load_shapes(void *ctx, const ddp_dataset_info_t *info, unsigned char *pixels,
-                                int32_t *labels, ddp_moments_t *moments, const ddp_source_hook_t *hook)
+                                int32_t *labels, ddp_moments_t *moments)
 {
     const shapes_source_t *source = ctx;
 
@@ -45,7 +45,6 @@ static ddp_status_t load_shapes(void *ctx, const ddp_dataset_info_t *info, unsig
 
         labels[i] = ddp_shapes_draw(source->seed, (uint32_t)source->split, i, image);
         ddp_moments_add(moments, 1, image, DDP_SHAPES_PIXELS);
-        ddp_source_progressed(hook);
     }
     return DDP_OK;
 }

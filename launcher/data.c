@@ -7,24 +7,16 @@
 #include "base/log.h"
 #include "launcher/run.h"
 
-/* Loading may take longer than the others wait for a rank that gets nothing done. */
-static void count_progress(void *ctx)
-{
-    ddp_watch_at(ctx, 0, DDP_STAGE_DATA);
-}
-
-static ddp_status_t open_pictures(ddp_run_t *run, ddp_split_t split, ddp_dataset_t **dataset_p)
+static ddp_status_t open_pictures(const ddp_run_t *run, ddp_split_t split, ddp_dataset_t **dataset_p)
 {
     ddp_dataset_params_t params   = DDP_DATASET_PARAMS_INIT;
     const bool           is_train = split == DDP_SPLIT_TRAIN;
 
-    params.kind         = (ddp_data_kind_t)run->config.data.kind;
-    params.path         = run->config.data.path[0] != '\0' ? run->config.data.path : NULL;
-    params.split        = split;
-    params.seed         = run->config.data.seed;
-    params.progress     = count_progress;
-    params.progress_ctx = run;
-    params.samples      = (size_t)(is_train ? run->config.data.samples : run->config.data.test_samples);
+    params.kind    = (ddp_data_kind_t)run->config.data.kind;
+    params.path    = run->config.data.path[0] != '\0' ? run->config.data.path : NULL;
+    params.split   = split;
+    params.seed    = run->config.data.seed;
+    params.samples = (size_t)(is_train ? run->config.data.samples : run->config.data.test_samples);
     if (params.kind == DDP_DATA_HDF5) {
         const bool is_apart = run->config.data.test_images[0] != '\0';
 

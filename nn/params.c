@@ -8,6 +8,7 @@
 
 #include "base/convert.h"
 #include "base/error.h"
+#include "base/progressed.h"
 #include "kernels/ops_seq.h"
 
 /** What a parameter has beside its description. */
@@ -301,6 +302,7 @@ ddp_status_t ddp_params_draw(const ddp_params_t *params, ddp_stream_t *stream, u
     ddp_uniform_args_t       uniform = {.y = value, .count = desc->count, .key = key};
     const ddp_normal_args_t  normal  = {.y = value, .count = desc->count, .std = init.std, .key = key};
 
+    ddp_progressed();
     DDP_TRY(ddp_op_fill(stream, value + desc->count, padding, 0.0F));
     if (init.kind == DDP_INIT_NORMAL) {
         return ddp_op_normal(stream, &normal);

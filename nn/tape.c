@@ -6,6 +6,7 @@
 
 #include "base/convert.h"
 #include "base/error.h"
+#include "base/progressed.h"
 #include "nn/tape_internal.h"
 
 ddp_status_t ddp_tape_create(const ddp_tape_params_t *params, ddp_tape_t **tape_p)
@@ -170,6 +171,7 @@ ddp_status_t ddp_tape_new_view(ddp_tape_t *tape, float *data, size_t ndim, const
     size_t        count  = 1;
     void         *memory = NULL;
 
+    ddp_progressed(); /* each layer comes here */
     DDP_REQUIRE(tape->begun, DDP_ERR_STATE, "ddp_tape_begin() comes before any layer");
     DDP_REQUIRE(ndim >= 1 && ndim <= DDP_MAX_DIMS, DDP_ERR_INVALID_ARG,
                 "a tensor has %zu dimensions, not 1 .. %d", ndim, DDP_MAX_DIMS);

@@ -252,31 +252,6 @@ START_TEST(the_linear_model_of_this_test_can_learn)
 }
 END_TEST
 
-static void count_call(void *ctx)
-{
-    ++*(size_t *)ctx;
-}
-
-START_TEST(a_load_says_that_it_gets_on)
-{
-    ddp_dataset_params_t params = DDP_DATASET_PARAMS_INIT;
-    loaded_t             loaded = {NULL, NULL};
-    size_t               calls  = 0;
-
-    params.kind         = DDP_DATA_SHAPES;
-    params.samples      = 1000;
-    params.progress     = count_call;
-    params.progress_ctx = &calls;
-    ddp_assert_ok(ddp_dataset_open(&params, &loaded.dataset));
-    ddp_assert_ok(ddp_allocator_private()->acquire(
-        NULL, "shapes", ddp_dataset_info(loaded.dataset)->memory_bytes, &loaded.memory));
-    ck_assert_uint_eq(calls, 0);
-    ddp_assert_ok(ddp_dataset_load(loaded.dataset, loaded.memory));
-    ck_assert_uint_ge(calls, 10);
-    drop(&loaded);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("shapes");
@@ -288,7 +263,6 @@ int main(void)
     tcase_add_test(tcase, classes_are_balanced_and_half_of_the_figures_are_dark_on_bright);
     tcase_add_test(tcase, a_linear_model_stays_under_0_9);
     tcase_add_test(tcase, the_linear_model_of_this_test_can_learn);
-    tcase_add_test(tcase, a_load_says_that_it_gets_on);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
 }

@@ -169,5 +169,15 @@ without()
     return 0
 }
 
+# Much work is no hang: drawing pictures and an evaluation take longer than the limit, piece by piece.
+slow()
+{
+    for shared in 1 0; do
+        rm -rf $name
+        DDP_HOST_SHM=$shared run 0 $mpirun -np 2 "$program" $small --set data.samples=200000 --set data.test_samples=100000 --set train.steps=2 \
+            --set model.kind=cnn --set ddp.timeout_s=1 --out $name
+    done
+}
+
 "$case"
 exit $failed
