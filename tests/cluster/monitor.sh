@@ -95,6 +95,20 @@ host_is_empty()
     [ -z "$(host_pids node3 ddptrain)" ]
 }
 
+# TCP gives up a link that is cut long before the limit: no process has ended because of that.
+given_up()
+{
+    hosts_up 3
+    for host in node1 node2 node3; do
+        on $host sh -c 'echo 3 >/proc/sys/net/ipv4/tcp_retries2' # three seconds
+    done
+    small="$small --set ddp.timeout_s=9"
+    train node1:1,node2:2,node3:1
+    link_cut node3
+    ended 40 any
+    names 'rank 3 on node3 gave no sign of life for 9 s'
+}
+
 # A host loses its power, and mpirun finds it long before the limit and ends the ranks, those of its own host first; then the
 # host of rank 0, which judges.
 power()
