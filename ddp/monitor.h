@@ -62,8 +62,9 @@ DDP_API void ddp_verdict_text(const ddp_comm_t *comm, const ddp_verdict_t *verdi
 typedef void ddp_monitor_say_fn_t(void *ctx, const ddp_verdict_t *verdict, const char *text);
 /** Has the launcher begun to end this process? True from then on. Called often. */
 typedef bool ddp_monitor_sent_away_fn_t(void *ctx);
-/** Leave the process with exit status 1: on every rank, after the verdict was said. Does not return. */
-typedef void ddp_monitor_leave_fn_t(void *ctx, const ddp_verdict_t *verdict);
+/** Leave the process with exit status 1: on every rank, after the verdict was said. Does not return.
+ * @param [in] is_speaker  this rank spoke for its machine */
+typedef void ddp_monitor_leave_fn_t(void *ctx, const ddp_verdict_t *verdict, bool is_speaker);
 
 typedef struct ddp_monitor_params {
     size_t                      struct_size;

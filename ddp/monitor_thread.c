@@ -236,7 +236,7 @@ static void end_process(ddp_monitor_t *monitor)
         end_stopped(monitor);
     }
     if (atomic_load(&monitor->is_ending) == 0) {
-        monitor->params.leave(monitor->params.ctx, verdict);
+        monitor->params.leave(monitor->params.ctx, verdict, monitor->is_speaker);
     }
 }
 

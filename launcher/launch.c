@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/error.h"
 
 #define MPIRUN_DELAY_US 500000
+#define READ_S          3 /* mpirun reads nothing for two seconds while it ends ranks */
 #define SECOND_US       1000000
 #define POLLS           10 /* a second */
 /* Slurm's own steps (batch, interactive ...) have numbers from here on. */
@@ -117,12 +119,32 @@ void ddp_launch_end_launcher(void)
     }
 }
 
+bool ddp_launch_is_local_first(void)
+{
+    return env_number("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK") <= 0;
+}
+
+void ddp_launch_await_read(void)
+{
+    int left = 0;
+
+    for (int i = 0; i < READ_S * POLLS && ioctl(STDERR_FILENO, FIONREAD, &left) == 0 && left > 0; i++) {
+        usleep(SECOND_US / POLLS);
+    }
+}
+
+void ddp_launch_await_end(int seconds)
+{
+    for (int i = 0; i < seconds * POLLS && ddp_launch_is_launcher(getppid()); i++) {
+        usleep(SECOND_US / POLLS);
+    }
+}
+
 void ddp_launch_end_launcher_later(int seconds)
 {
-    const pid_t parent  = getppid();
-    const bool  is_mine = env_number("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK") <= 0;
+    const pid_t parent = getppid();
 
-    if (!is_mine || !ddp_launch_is_launcher(parent) || fork() != 0) {
+    if (!ddp_launch_is_launcher(parent) || fork() != 0) {
         return;
     }
     (void)

@@ -52,4 +52,13 @@ void ddp_launch_end_launcher(void);
  */
 void ddp_launch_end_launcher_later(int seconds);
 
+/** Wait until a launcher has read what this process wrote to stderr, which it passes on; three seconds at
+ * most. */
+void ddp_launch_await_read(void);
+/** Wait until the launcher of this process has ended, so many seconds at most. */
+void ddp_launch_await_end(int seconds);
+
+/** Is this process the first that its launcher has started on this host? */
+bool ddp_launch_is_local_first(void);
+
 #endif

@@ -59,7 +59,9 @@ static void leave_mpi(const ddp_run_t *run, const char *what, int limit_ms)
         DDP_LOG_ERROR,
         "%s took more than %g s (ddp.timeout_s and 10 s): a rank did not come, or its host is not reached",
         what, limit_ms / 1e3);
-    ddp_launch_end_launcher_later(LAUNCHER_S);
+    if (ddp_launch_is_local_first()) {
+        ddp_launch_end_launcher_later(LAUNCHER_S);
+    }
 }
 
 /* The same where the disk does not answer. */

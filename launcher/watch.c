@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "launcher/run.h"
 
+#define OTHERS_S   5  /* for one rank to end it */
 #define LAUNCHER_S 10 /* for mpirun to end where it is reached */
 
 /* On the monitor's thread, of the one rank that speaks. */
@@ -35,17 +36,28 @@ static bool is_sent_away(void *ctx)
     return sender > 0 && ddp_launch_is_launcher(sender);
 }
 
+/* mpirun would wait for a host that is gone. One rank ends it, or its daemon here, but not before it has
+ * passed on what was said; if it ends the ranks itself, it is given some time. */
+static void end_launcher(void *ctx, bool is_speaker)
+{
+    if (!is_speaker) {
+        ddp_launch_await_end(OTHERS_S);
+        return;
+    }
+    ddp_launch_end_launcher_later(LAUNCHER_S);
+    ddp_launch_await_read();
+    if (!is_sent_away(ctx)) {
+        ddp_launch_end_launcher();
+    }
+}
+
 /* On the monitor's thread: the main thread may hang in anything. */
-static void leave(void *ctx, const ddp_verdict_t *verdict)
+static void leave(void *ctx, const ddp_verdict_t *verdict, bool is_speaker)
 {
     const ddp_run_t *run = ctx;
 
     if (verdict->kind == DDP_FAULT_SILENT && run->launch.is_managed) {
-        if (is_sent_away(ctx)) { /* it is about to pass on what was said */
-            ddp_launch_end_launcher_later(LAUNCHER_S);
-        } else {
-            ddp_launch_end_launcher();
-        }
+        end_launcher(ctx, is_speaker);
     }
     ddp_run_leave(ctx, EXIT_FAILURE);
 }
