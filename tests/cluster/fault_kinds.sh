@@ -118,6 +118,9 @@ do_cut()
 mend_cut()
 {
     link_mend "$host"
+    for mended in node1 node2 node3; do # an address that was asked for in vain is not reached for a second more
+        on $mended ip neigh flush dev eth0
+    done
 }
 
 check_cut()
