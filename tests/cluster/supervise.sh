@@ -136,16 +136,19 @@ power()
     holds err 'supervise: node3 has failed twice and is left out: 4 ranks from now on'
 }
 
-# In a Slurm job: a rank is killed, the run goes on in the same job; the job is told to stop, is queued again, and goes on.
+# In a Slurm job: a rank is killed, the run goes on in the same job; the job is told to stop, is queued again, and goes on. The first
+# start does not end by itself, the second waits for the file `go`, so that it can be said how many steps there are.
 slurm_job()
 {
     hosts_up 2
     slurm_up
-    settings 800 20
+    small="$small --set schedule.kind=constant --set checkpoint.every_steps=20"
+    echo 'train: {steps: 10000000}' >run.yaml
     cat >job <<END
 #!/bin/bash
 trap 'kill -USR1 \$supervisor' USR1
-"$program" supervise $fast -- srun -K --mpi=pmix "$program" $(echo $small) --out a &
+[ "\${SLURM_RESTART_COUNT:-0}" = 0 ] || until [ -e go ]; do sleep 0.1; done
+"$program" supervise $fast -- srun -K --mpi=pmix "$program" run.yaml $(echo $small) --out a &
 supervisor=\$!
 wait \$supervisor; status=\$?
 while kill -0 \$supervisor 2>/dev/null; do wait \$supervisor; status=\$?; done
@@ -161,11 +164,18 @@ END
     await_save
     slurm scancel -b -s USR1 "$number"
     await 60 grep -q 'ended with 75' told || fail 'it does not stop'
+    before=$(basename "$(newest)" .h5)
+    steps=$(($(echo "${before#ckpt-}" | sed 's/^0*//') + 100))
+    echo "train: {steps: $steps}" >run.yaml
+    : >go
     await_job "$number" COMPLETED 90
+    run 0 on node1 "$program" run.yaml $small --out whole
+    whole=$(weights)
     cp told out
     holds out 'ended with 0'
     sed -i '/^ended with/d' out
     ends_with "$whole"
+    last=checkpoints/ckpt-$(printf '%012d' "$steps").h5
     cmp "whole/$last" "a/$last" || fail 'the last file is another one'
     [ "$(grep -o '"code":[0-9]*' a.supervise.jsonl | tr -d '\n')" = '"code":137"code":75"code":0' ] ||
         { fail 'another history'; cat a.supervise.jsonl told; }
