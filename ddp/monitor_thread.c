@@ -210,32 +210,38 @@ static void end_stopped(const ddp_monitor_t *monitor)
     }
 }
 
-static void nap_until(int64_t end_ns, ddp_monitor_t *monitor)
+/* @return false: the main thread ends the process meanwhile, in its own way, which is for it to do if a rank
+ * says itself why it fails. Any other line that was printed holds, also when the work is over by then. */
+static bool nap(int64_t ns, ddp_monitor_t *monitor)
 {
-    while (ddp_clock_ns() < end_ns && atomic_load(&monitor->is_ending) == 0) {
+    const int64_t end_ns  = ddp_clock_ns() + ns;
+    const bool    may_end = monitor->board->verdict.kind == DDP_FAULT_FAILED;
+
+    while (ddp_clock_ns() < end_ns && !(may_end && atomic_load(&monitor->is_ending) != 0)) {
         if (monitor->is_speaker && monitor->net.is_used) {
             ddp_monitor_net_verdict(monitor);
         }
         usleep(10000);
     }
+    return !(may_end && atomic_load(&monitor->is_ending) != 0);
 }
 
-/* The verdict is there. The main thread may end the process meanwhile, in its own way. */
+/* The verdict is there. */
 static void end_process(ddp_monitor_t *monitor)
 {
     const ddp_verdict_t *verdict = &monitor->board->verdict;
-    const int64_t        now     = ddp_clock_ns();
+    bool                 leaves  = false;
 
     if (verdict->kind == DDP_FAULT_FAILED) {
-        nap_until(now + (verdict->rank == monitor->comm->rank ? SPEECH_NS : OTHERS_NS), monitor);
+        leaves = nap(verdict->rank == monitor->comm->rank ? SPEECH_NS : OTHERS_NS, monitor);
     } else {
-        nap_until(now + (monitor->is_speaker && monitor->comm->machine != 0 ? LINGER_DEPUTY_NS : LINGER_NS),
-                  monitor);
+        leaves =
+            nap(monitor->is_speaker && monitor->comm->machine != 0 ? LINGER_DEPUTY_NS : LINGER_NS, monitor);
     }
     if (monitor->is_speaker) {
         end_stopped(monitor);
     }
-    if (atomic_load(&monitor->is_ending) == 0) {
+    if (leaves) {
         monitor->params.leave(monitor->params.ctx, verdict, monitor->is_speaker);
     }
 }
