@@ -26,7 +26,7 @@ named()
 # is_over: all was done and saved before
 is_over()
 {
-    [ "$phase" = end ] && grep -q '^weights' out
+    grep -q '^weights' out
 }
 
 # mpi_names PID: Open MPI has seen it before the monitor was there
@@ -48,6 +48,13 @@ victim()
     [ -n "$victim" ]
 }
 
+# killed: what is said of a rank that was killed; how it ended only the ranks beside it see, and the last one is alone on its host
+killed()
+{
+    printf 'rank %d on %s has ended (pid %d' "$rank" "$host" "$victim"
+    [ "$rank" -eq 4 ] || printf ', killed by signal 9'
+}
+
 # A process is killed.
 do_rank()
 {
@@ -56,7 +63,7 @@ do_rank()
 
 check_rank()
 {
-    mpi_names "$victim" && [ -z "$line" ] || named 0 "rank $rank on $host has ended (pid $victim, killed by signal 9"
+    mpi_names "$victim" && [ -z "$line" ] || named 0 "$(killed)"
 }
 
 # The daemon of Open MPI on a host other than mpirun's.
@@ -237,7 +244,7 @@ mend_memory()
 check_memory()
 {
     [ "$phase" = start ] && [ -z "$line" ] && grep -q "process rank $rank .*on node $host exited on signal 9" err ||
-        named 0 "rank $rank on $host has ended (pid $victim.*out of memory"
+        named 0 "rank $rank on $host has ended (pid $victim$([ "$rank" -eq 4 ] || echo '.*out of memory')"
 }
 
 # Another configuration on one rank, another program on one host.

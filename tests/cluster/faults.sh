@@ -28,8 +28,8 @@ settings()
     hidden=100,16
     case $1 in
     start) steps=200 ;;
-    step) steps=1000 ;;
-    save) steps=1000 save_every=5 ;;
+    step) steps=3000 ;;
+    save) steps=3000 save_every=5 ;;
     eval) steps=100 tests=4000 eval_every=1 save_every=4 ;;
     end) steps=200 late="-x DDP_SLOW_END=2 -x LD_PRELOAD=$DDP_SLOW_END_LIBRARY" ;;
     slow) steps=200 hidden=512,256 ;;
