@@ -23,6 +23,7 @@
 #define GRACE_NS   ((int64_t)8000 * DDP_NS_PER_MS)
 #define CLEANUP_NS ((int64_t)5000 * DDP_NS_PER_MS)
 #define NOT_FOUND  127
+#define MOST_FDS   1024 /* of this process */
 
 static volatile sig_atomic_t caught;
 
@@ -162,14 +163,120 @@ bool ddp_child_is_program(const char *name)
     return false;
 }
 
-/* In the new process: a group of its own, so that a terminal's Ctrl-C does not come twice. */
+static void rest(void)
+{
+    const struct timespec time = {0, POLL_NS};
+
+    (void)nanosleep(&time, NULL);
+}
+
+/* Which processes: what is 0 or "" does not matter. */
+typedef struct which {
+    pid_t       parent, session;
+    const char *name; /* how it begins; or NULL */
+    const char *but;  /* how it does not; or NULL */
+} which_t;
+
+/* By a line of /proc/PID/stat, "pid (name) state parent group session ...". */
+static bool is_one(const char *text, const which_t *which)
+{
+    const char *begin   = strchr(text, '(');
+    const char *end     = strrchr(text, ')'); /* names may have one */
+    int         parent  = 0;
+    int         session = 0;
+    char        state   = 'Z';
+
+    return begin != NULL && end != NULL && sscanf(end + 1, " %c %d %*d %d", &state, &parent, &session) == 3 &&
+           state != 'Z' && (which->parent == 0 || which->parent == parent) &&
+           (which->session == 0 || which->session == session) &&
+           (which->name == NULL || begins(begin + 1, which->name)) &&
+           (which->but == NULL || !begins(begin + 1, which->but));
+}
+
+/* Send `number` to each of these that runs; 0 only looks.
+ * @return how many there are */
+static size_t signal_these(const which_t *which, int number)
+{
+    DIR           *processes = opendir("/proc");
+    size_t         n         = 0;
+    struct dirent *entry;
+    char           path[300];
+
+    while (processes != NULL && (entry = readdir(processes)) != NULL) {
+        FILE *file;
+        char  text[512] = "";
+
+        (void)snprintf(path, sizeof(path), "/proc/%s/stat", entry->d_name);
+        file = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? fopen(path, "re") : NULL;
+        if (file == NULL) {
+            continue;
+        }
+        (void)fgets(text, sizeof(text), file);
+        (void)fclose(file);
+        if (is_one(text, which)) {
+            (void)kill((pid_t)strtol(entry->d_name, NULL, 10), number);
+            n++;
+        }
+    }
+    if (processes != NULL) {
+        (void)closedir(processes);
+    }
+    return n;
+}
+
+/* End all of a session. Killed, srun would leave its tasks. */
+static void end_session(pid_t session)
+{
+    const which_t srun     = {.session = session, .name = "srun)"};
+    const which_t others   = {.session = session, .but = "srun)"};
+    const int64_t begun    = ddp_clock_ns();
+    bool          is_asked = false;
+
+    while (ddp_clock_ns() - begun < GRACE_NS + CLEANUP_NS) {
+        const bool is_late = ddp_clock_ns() - begun > GRACE_NS;
+
+        if (signal_these(&srun, is_late    ? SIGKILL
+                                : is_asked ? 0
+                                           : SIGTERM) +
+                signal_these(&others, SIGKILL) ==
+            0) {
+            return;
+        }
+        is_asked = true;
+        rest();
+    }
+}
+
+/* In a process of its own, and out of reach of what is sent to the parent's group: the kernel kills the child
+ * with its parent, but not what the child has started. */
+static void guard(pid_t parent, pid_t session)
+{
+    sigset_t all;
+
+    (void)setsid();
+    (void)prctl(PR_SET_NAME, "ddptrain-guard");
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_SETMASK, &all, NULL);
+    (void)prctl(PR_SET_PDEATHSIG, SIGUSR1);
+    for (int fd = 0; fd < MOST_FDS; fd++) { /* nobody waits for an end of a pipe because of this process */
+        (void)close(fd);
+    }
+    while (getppid() == parent) {
+        (void)sigwaitinfo(&all, NULL);
+    }
+    end_session(session);
+    _exit(EXIT_SUCCESS);
+}
+
+/* In the new process: a session of its own, so that a terminal's Ctrl-C does not come twice, and that all it
+ * starts is known by it. */
 static void become(const ddp_child_t *child, pid_t parent, int log)
 {
     const char *slash   = strrchr(child->argv[0], '/');
     const bool  is_srun = strcmp(slash != NULL ? slash + 1 : child->argv[0], "srun") == 0;
     const int   nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
-    (void)setpgid(0, 0);
+    (void)setsid();
     (void)prctl(PR_SET_PDEATHSIG, is_srun ? SIGTERM : SIGKILL); /* killed, srun would leave its tasks */
     if (getppid() != parent) {
         _exit(EXIT_FAILURE);
@@ -186,7 +293,7 @@ static void become(const ddp_child_t *child, pid_t parent, int log)
     }
     (void)dup2(log >= 0 ? log : child->err, STDERR_FILENO);
     (void)execvpe(child->argv[0], child->argv, child->environment);
-    (void)dprintf(STDERR_FILENO, "%s: %s\n", child->argv[0], strerror(errno));
+    (void)dprintf(STDERR_FILENO, "ddptrain: %s: %s\n", child->argv[0], strerror(errno));
     _exit(NOT_FOUND);
 }
 
@@ -195,7 +302,8 @@ ddp_status_t ddp_child_start(const ddp_child_t *child, pid_t *pid_p)
     ddp_status_t status = DDP_OK;
     const pid_t  parent = getpid();
     int          log    = -1;
-    pid_t        pid;
+    pid_t        pid    = -1;
+    pid_t        other  = -1;
 
     if (child->log != NULL) {
         log = open(child->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -208,7 +316,15 @@ ddp_status_t ddp_child_start(const ddp_child_t *child, pid_t *pid_p)
     if (pid == 0) {
         become(child, parent, log);
     }
-    (void)setpgid(pid, pid);
+    other = fork();
+    if (other == 0) {
+        guard(parent, pid);
+    }
+    if (other < 0) {
+        status = ddp_fail(DDP_ERR_SYSTEM, "no process to guard '%s': %s", child->argv[0], strerror(errno));
+        (void)kill(pid, SIGKILL);
+        goto out;
+    }
     *pid_p = pid;
 out:
     if (log >= 0) {
@@ -217,55 +333,9 @@ out:
     return status;
 }
 
-static void rest(void)
-{
-    const struct timespec time = {0, POLL_NS};
-
-    (void)nanosleep(&time, NULL);
-}
-
-/* Send `number` to each running process that `parent` started, and whose name begins with `name`; 0 only
- * looks.
- * @return how many there are */
-static size_t signal_children(pid_t parent, const char *name, int number)
-{
-    DIR           *processes = opendir("/proc");
-    size_t         n         = 0;
-    struct dirent *entry;
-    char           path[300];
-    int            its = 0;
-    char           state;
-
-    while (processes != NULL && (entry = readdir(processes)) != NULL) {
-        FILE *file;
-        char  text[512] = "";
-        char *begin     = NULL;
-        char *end       = NULL;
-
-        (void)snprintf(path, sizeof(path), "/proc/%s/stat", entry->d_name);
-        file = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? fopen(path, "re") : NULL;
-        if (file == NULL) {
-            continue;
-        }
-        (void)fgets(text, sizeof(text), file);
-        (void)fclose(file);
-        begin = strchr(text, '('); /* "pid (name) state parent ..." */
-        end   = strrchr(text, ')');
-        if (begin != NULL && end != NULL && sscanf(end + 1, " %c %d", &state, &its) == 2 && its == parent &&
-            state != 'Z' && begins(begin + 1, name)) {
-            (void)kill((pid_t)strtol(entry->d_name, NULL, 10), number);
-            n++;
-        }
-    }
-    if (processes != NULL) {
-        (void)closedir(processes);
-    }
-    return n;
-}
-
 size_t ddp_child_count(pid_t parent, const char *name)
 {
-    return signal_children(parent, name, 0);
+    return signal_these(&(which_t){.parent = parent, .name = name}, 0);
 }
 
 /* Also what comes up when its parent dies. */
@@ -281,7 +351,7 @@ void ddp_child_clean_up(void)
         if (pid < 0) {
             return; /* no children */
         }
-        (void)signal_children(getpid(), "", SIGKILL);
+        (void)signal_these(&(which_t){.parent = getpid()}, SIGKILL);
         rest();
     }
 }

@@ -40,15 +40,16 @@ typedef enum ddp_child_end {
 
 /**
  * Run it to its end. SIGINT, SIGTERM and SIGHUP are passed on, and what does not end then is killed, as is
- * what it leaves behind on this machine: when this returns nothing of it is running. It does not outlive this
- * process either. Blocking. Thread: the only one of the process, which must have no other children.
+ * what it leaves behind on this machine: when this returns nothing of it is running. Where this process is
+ * killed, it and all of its session are killed too (srun is told to end). Blocking. Thread: the only one of
+ * the process, which must have no other children.
  * @return DDP_ERR_SYSTEM: it could not be started
  */
 ddp_status_t ddp_child_run(const ddp_child_t *child, ddp_child_end_t *end_p, int *code_p) DDP_NODISCARD;
 
 /**
- * The parts of ddp_child_run(), for who watches in another way: start it, in a process group of its own and
- * with nothing to read (`progress` and `timeout_s` are not used), and, when it has ended and was waited for,
+ * The parts of ddp_child_run(), for who watches in another way: start it, in a session of its own and with
+ * nothing to read (`progress` and `timeout_s` are not used), and, when it has ended and was waited for,
  * kill and bury what it left behind on this machine. Signals are the caller's affair; the process has none
  * caught or blocked.
  * @return DDP_ERR_SYSTEM: it could not be started

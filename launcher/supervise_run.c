@@ -19,7 +19,10 @@
 
 #define POLL_MS   50
 #define SECOND_NS (1000 * DDP_NS_PER_MS)
-#define GRACE_NS  (8 * SECOND_NS) /* mpirun takes up to five seconds to end its ranks */
+/* What does not end within 8 s is killed. mpirun takes up to five to end its ranks, and leaves them at a
+ * second signal within these. */
+#define TERM_NS   (6 * SECOND_NS)
+#define GRACE_NS  (8 * SECOND_NS)
 #define DRAIN_NS  (2 * SECOND_NS) /* for a reader that takes its time with the last lines */
 #define CHUNK     4096            /* what a pipe that can be written to takes without waiting */
 #define EXIT_BASE 128             /* of a shell, for signals */
@@ -83,8 +86,8 @@ typedef struct runner {
     ddp_supervise_kind_t kind;
     int     passed[N_SIGNALS]; /* of `arrived`: of earlier runs there are none, or there were no more */
     int64_t term_ns;           /* the first SIGTERM; 0: none */
-    int64_t told_ns;           /* when it was last told to end at once; 0: not yet */
-    bool    is_termed;         /* ... by SIGTERM: what comes next is SIGKILL */
+    int64_t told_ns;           /* when it was told to end at once; 0: not yet */
+    bool    is_termed;         /* ... or since, by SIGTERM */
     int     from;              /* its stderr; -1: closed */
     bool    is_deaf;           /* nobody reads this process's stderr */
     char    chunk[CHUNK];      /* read, and not yet written */
@@ -94,10 +97,11 @@ typedef struct runner {
     ddp_supervise_clue_t *clue;
 } runner_t;
 
-/* End it at once: it is told, then told by SIGTERM, then killed. */
+/* End it at once: it is told, then told by SIGTERM, then killed. srun asks back at the first SIGINT. */
 static void end_at_once(runner_t *runner, int number)
 {
     if (runner->told_ns == 0) {
+        number            = runner->kind == DDP_SUPERVISE_SRUN ? SIGTERM : number;
         runner->told_ns   = ddp_clock_ns();
         runner->is_termed = number == SIGTERM;
         (void)kill(runner->pid, number);
@@ -106,17 +110,16 @@ static void end_at_once(runner_t *runner, int number)
 
 static void press_on(runner_t *runner)
 {
-    const int64_t now = ddp_clock_ns();
+    const int64_t since = ddp_clock_ns() - runner->told_ns;
 
-    if (runner->told_ns == 0 || now - runner->told_ns < GRACE_NS) {
+    if (runner->told_ns == 0) {
         return;
     }
-    runner->told_ns = now;
-    if (runner->is_termed) {
+    if (since >= GRACE_NS) {
         (void)kill(-runner->pid, SIGKILL);
-    } else {
+    } else if (since >= TERM_NS && !runner->is_termed) {
         runner->is_termed = true;
-        (void)kill(runner->pid, SIGTERM); /* srun asks back at the first SIGINT */
+        (void)kill(runner->pid, SIGTERM); /* a shell in a script's background ignores SIGINT */
     }
 }
 

@@ -71,7 +71,7 @@ kill_one()
     draw 3
     case $drawn in
     0) victims=$(host_pids node2 orted; host_pids node3 orted) ;;
-    1) victims=$(pgrep -P "$supervisor") ;;
+    1) victims=$(pgrep -P "$supervisor" "^(mpi|ort|prte)") ;;
     *) victims=$(for rank in 0 1 2 3 4; do rank_pid $rank; done) ;;
     esac
     draw "$(echo "$victims" | grep -c '')"

@@ -30,13 +30,13 @@ until_there()
     done
 }
 
-# gone PID: within a while
+# gone PID [TRIES]: within a while
 gone()
 {
     tries=0
     while is_running "$1"; do
         tries=$((tries + 1))
-        [ $tries -le 500 ] || { fail "process $1 stays"; return; }
+        [ $tries -le "${2:-500}" ] || { fail "process $1 stays"; return; }
         sleep 0.02
     done
 }
@@ -67,6 +67,7 @@ usage()
     holds out '--max-restarts N'
     [ ! -s err ] || fail '--help says'
     run 127 "$program" supervise --history history -- ./nothing
+    has 'ddptrain: ./nothing: No such file or directory'
     has 'gives up: the command cannot be run'
 }
 
@@ -185,6 +186,17 @@ END
     kill -INT $pid
     ends_with_code 130
     holds got INT
+    # SIGINT ends within 8 seconds what does not end by it
+    rm -f ready
+    cat >deaf.sh <<'END'
+trap '' INT TERM
+echo ready >ready
+while :; do sleep 0.1; done
+END
+    env --default-signal=INT "$program" supervise --history other -- sh deaf.sh >out 2>other.err &
+    deaf=$!
+    until_there ready
+    kill -INT $deaf
     # a second SIGTERM, a second later, ends what does not end
     rm -f ready got
     supervised -- sh job.sh deaf
@@ -195,6 +207,7 @@ END
     kill -TERM $pid
     ends_with_code 137
     [ "$(grep -c TERM got)" -ge 2 ] || fail 'the second SIGTERM was not passed on'
+    gone $deaf 250
     # between two runs
     supervised --backoff 1000 --backoff-max 1000 -- false
     until_there history
@@ -205,17 +218,38 @@ END
     done
     kill -USR1 $pid
     ends_with_code 75
-    # killed, it takes its command with it
+    # killed, it takes its command with it, and all that this has started, also in groups of their own
     rm -f ready
     cat >job.sh <<'END'
-echo $$ >ready
-exec sleep 1000
+sleep 1000 &
+echo $! >all
+timeout 1000 sh -c 'echo $$ >>all; sleep 1000 & echo $! >>all; mv all ready; wait'
+echo never >>ready
 END
     supervised -- sh job.sh
     until_there ready
     kill -KILL $pid
     wait $pid 2>/dev/null
+    [ "$(grep -c '' ready)" -eq 3 ] || fail 'not three processes'
+    for left in $(cat ready); do
+        gone "$left"
+    done
+    # srun gets the time to end its tasks
+    rm -f ready
+    cat >srun <<'END'
+#!/bin/sh
+trap '' PIPE # of the message of a sleep that is killed
+trap 'echo TERM >told; exit 1' TERM
+echo $$ >ready
+while :; do sleep 0.05; done
+END
+    chmod +x srun
+    supervised -- sh -c './srun; true'
+    until_there ready
+    kill -KILL $pid
+    wait $pid 2>/dev/null
     gone "$(cat ready)"
+    until_there told
 }
 
 # A pretended mpirun that notes its words and says that host b is at fault.
@@ -390,7 +424,7 @@ kill_one()
     victims=$(pgrep -f "^$program --set.*--out $name")
     draw 3
     who=$drawn
-    [ "$who" -ne 0 ] || victims=$(pgrep -P $pid)
+    [ "$who" -ne 0 ] || victims=$(pgrep -P $pid "^(mpi|ort|prte)")
     draw "$(echo "$victims" | grep -c '')"
     kill -9 "$(echo "$victims" | sed -n "$((drawn + 1))p")" 2>/dev/null || return 1
     [ "$who" -ne 0 ] || of_mpirun=$((of_mpirun + 1))
