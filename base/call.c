@@ -33,7 +33,7 @@ ddp_status_t ddp_from_errno(long result, const char *call)
     if (result >= 0) {
         return DDP_OK;
     }
-    return ddp_fail(DDP_ERR_SYSTEM, "%.*s failed: %s", name_length(call), call, strerror(errno));
+    return ddp_fail(DDP_ERR_SYSTEM, "%.*s failed: %s", name_length(call), call, ddp_errno_text(errno));
 }
 
 ddp_status_t ddp_from_pthread(int code, const char *call)
@@ -41,5 +41,5 @@ ddp_status_t ddp_from_pthread(int code, const char *call)
     if (code == 0) {
         return DDP_OK;
     }
-    return ddp_fail(DDP_ERR_SYSTEM, "%.*s failed: %s", name_length(call), call, strerror(code));
+    return ddp_fail(DDP_ERR_SYSTEM, "%.*s failed: %s", name_length(call), call, ddp_errno_text(code));
 }

@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,4 +85,14 @@ const char *ddp_error_line(void)
 void ddp_error_clear(void)
 {
     error_line[0] = '\0';
+}
+
+const char *ddp_errno_text(int error)
+{
+    static _Thread_local char lower[128];
+    char                      buffer[128];
+
+    (void)snprintf(lower, sizeof(lower), "%s", strerror_r(error, buffer, sizeof(buffer))); /* GNU's */
+    lower[0] = (char)tolower((unsigned char)lower[0]);
+    return lower;
 }

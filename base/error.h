@@ -37,6 +37,10 @@ DDP_API const char *ddp_error_line(void);
 /** Make `text` fit for one line of a terminal: control characters become spaces. */
 DDP_API void ddp_error_one_line(char *text);
 
+/** @return the system's text for `error` (of errno, or of pthreads), lower case; this thread's, until its
+ * next one. */
+DDP_API const char *ddp_errno_text(int error);
+
 /** Forget the record of this thread. */
 DDP_API void ddp_error_clear(void);
 

@@ -104,7 +104,7 @@ ddp_status_t ddp_interfaces_check(const char *list)
     if (list == NULL || list[0] == '\0') {
         return DDP_OK;
     }
-    DDP_REQUIRE(getifaddrs(&all) == 0, DDP_ERR_SYSTEM, "network interfaces: %s", strerror(errno));
+    DDP_REQUIRE(getifaddrs(&all) == 0, DDP_ERR_SYSTEM, "network interfaces: %s", ddp_errno_text(errno));
     while ((list = next_word(list, word)) != NULL) {
         bool is_here = false;
 
@@ -128,7 +128,7 @@ ddp_status_t ddp_interfaces_names(const char *list, char *names, size_t size)
     struct in_addr  address;
     size_t          used = 0;
 
-    DDP_REQUIRE(getifaddrs(&all) == 0, DDP_ERR_SYSTEM, "network interfaces: %s", strerror(errno));
+    DDP_REQUIRE(getifaddrs(&all) == 0, DDP_ERR_SYSTEM, "network interfaces: %s", ddp_errno_text(errno));
     for (const struct ifaddrs *entry = all; entry != NULL; entry = entry->ifa_next) {
         if (get_address(entry, &address) && ddp_interface_is_wanted(list, entry->ifa_name, address.s_addr)) {
             used +=

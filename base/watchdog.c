@@ -1,14 +1,13 @@
 #include "base/watchdog.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/call.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 /* Naps between looks; who wakes later than this after one has been suspended meanwhile, with all it watches.
  */
@@ -79,22 +78,6 @@ static void *watch(void *watchdog_p)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
-static ddp_status_t start_thread(ddp_watchdog_t *watchdog)
-{
-    sigset_t     all, before;
-    ddp_status_t status = DDP_OK;
-    int          code   = 0;
-
-    sigfillset(&all);
-    DDP_TRY_PTHREAD(pthread_sigmask(SIG_SETMASK, &all, &before));
-    code = pthread_create(&watchdog->thread, NULL, watch, watchdog);
-    DDP_TRY_PTHREAD(pthread_sigmask(SIG_SETMASK, &before, NULL));
-    DDP_TRY(ddp_from_pthread(code, "pthread_create()"));
-out:
-    return status;
-}
-
 ddp_status_t ddp_watchdog_create(ddp_watchdog_fn_t *expired, void *ctx, ddp_watchdog_t **watchdog_p)
 {
     pthread_condattr_t clock;
@@ -109,7 +92,7 @@ ddp_status_t ddp_watchdog_create(ddp_watchdog_fn_t *expired, void *ctx, ddp_watc
     pthread_cond_init(&watchdog->changed, &clock);
     pthread_condattr_destroy(&clock);
     pthread_mutex_init(&watchdog->lock, NULL);
-    status = start_thread(watchdog);
+    status = ddp_thread_start(watch, watchdog, &watchdog->thread);
     if (status != DDP_OK) {
         pthread_mutex_destroy(&watchdog->lock);
         pthread_cond_destroy(&watchdog->changed);

@@ -99,7 +99,7 @@ static ddp_status_t allocate(ddp_comm_t *comm, const making_t *making)
         }
         if (code != 0) {
             return ddp_fail(DDP_ERR_SYSTEM, "shared memory for %s: posix_fallocate failed: %s", making->label,
-                            strerror(code));
+                            ddp_errno_text(code));
         }
         done += piece;
         ddp_comm_progressed(comm);
@@ -171,7 +171,7 @@ static ddp_status_t map_memory(const ddp_comm_t *comm, making_t *making)
     making->memory = mmap(NULL, making->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, making->fd, 0);
     if (making->memory == MAP_FAILED) {
         return ddp_fail(DDP_ERR_NO_MEMORY, "shared memory for %s: cannot map %.1f MB: %s", making->label,
-                        in_mb(making->bytes), strerror(errno));
+                        in_mb(making->bytes), ddp_errno_text(errno));
     }
     (void)madvise(making->memory, making->bytes, MADV_HUGEPAGE); /* a wish: without it only speed is lost */
     return ddp_fault("window_map", comm->rank);
@@ -329,7 +329,7 @@ static ddp_status_t fetch_memfd(ddp_comm_t *comm, making_t *making)
             ddp_fail(DDP_ERR_SYSTEM,
                      "connect failed: %s; in containers with networks of their own set DDP_HOST_SHM=posix "
                      "or 0",
-                     strerror(errno));
+                     ddp_errno_text(errno));
         goto out;
     }
     DDP_REQUIRE(is_one_of_us(comm, peer, &rank), DDP_ERR_SYSTEM, "a stranger answers on the socket");

@@ -1,15 +1,14 @@
 #include "ddp/monitor.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/call.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/thread.h"
 #include "ddp/monitor_internal.h"
 
 /* Longer than the judge takes to find out whom a rank has given up on. */
@@ -39,7 +38,7 @@ static ddp_status_t make_parts(ddp_monitor_t *monitor)
     DDP_REQUIRE(monitor->view != NULL && monitor->poll != NULL, DDP_ERR_NO_MEMORY,
                 "no memory for a monitor of %zu ranks", size);
     monitor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    DDP_REQUIRE(monitor->wake >= 0, DDP_ERR_SYSTEM, "eventfd: %s", strerror(errno));
+    DDP_REQUIRE(monitor->wake >= 0, DDP_ERR_SYSTEM, "eventfd: %s", ddp_errno_text(errno));
     for (int r = 0; r < monitor->size; r++) {
         monitor->view[r] =
             (ddp_view_t){.moved_ns  = now,
@@ -57,18 +56,11 @@ out:
     return status;
 }
 
-/* Signals are for the program's own threads. */
 static ddp_status_t start_thread(ddp_monitor_t *monitor)
 {
-    sigset_t     all, before;
     ddp_status_t status = DDP_OK;
-    int          code   = 0;
 
-    sigfillset(&all);
-    DDP_TRY_PTHREAD(pthread_sigmask(SIG_SETMASK, &all, &before));
-    code = pthread_create(&monitor->thread, NULL, ddp_monitor_watch, monitor);
-    DDP_TRY_PTHREAD(pthread_sigmask(SIG_SETMASK, &before, NULL));
-    DDP_TRY(ddp_from_pthread(code, "pthread_create()"));
+    DDP_TRY(ddp_thread_start(ddp_monitor_watch, monitor, &monitor->thread));
     monitor->has_thread = true;
 out:
     return status;

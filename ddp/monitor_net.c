@@ -175,7 +175,7 @@ ddp_status_t ddp_door_open(ddp_place_t *place, const char *list, bool is_alone, 
     fd                      = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     DDP_REQUIRE(fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0 &&
                     listen(fd, BACKLOG) == 0 && getsockname(fd, (struct sockaddr *)&address, &bytes) == 0,
-                DDP_ERR_SYSTEM, "a port for the monitor: %s", strerror(errno));
+                DDP_ERR_SYSTEM, "a port for the monitor: %s", ddp_errno_text(errno));
     place->port = ntohs(address.sin_port);
     *fd_p       = fd;
     fd          = -1;

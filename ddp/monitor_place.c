@@ -59,7 +59,7 @@ ddp_status_t ddp_place_find(const char *list, bool is_alone, ddp_place_t *place_
         place.mask[0]    = UINT32_MAX;
         goto out;
     }
-    DDP_REQUIRE(getifaddrs(&all) == 0, DDP_ERR_SYSTEM, "network interfaces: %s", strerror(errno));
+    DDP_REQUIRE(getifaddrs(&all) == 0, DDP_ERR_SYSTEM, "network interfaces: %s", ddp_errno_text(errno));
     for (const struct ifaddrs *entry = all; entry != NULL; entry = entry->ifa_next) {
         add_address(entry, list, &place, &n);
     }

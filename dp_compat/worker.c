@@ -1,13 +1,12 @@
 /* Threads of the replicas, handing jobs over, and seeing that one of them hangs. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "base/call.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "dp_compat/dp_internal.h"
 
 #define SPIN_NS       INT64_C(100000) /* to be woken costs some 50 us */
@@ -106,22 +105,6 @@ static void make_monotonic(pthread_cond_t *condition)
     pthread_condattr_destroy(&clock);
 }
 
-/* Signals are for the program's own threads. */
-static ddp_status_t start_quiet(pthread_t *thread, void *(*run)(void *), void *arg)
-{
-    sigset_t     all, before;
-    ddp_status_t status = DDP_OK;
-    int          code   = 0;
-
-    sigfillset(&all);
-    DDP_TRY_PTHREAD(pthread_sigmask(SIG_SETMASK, &all, &before));
-    code = pthread_create(thread, NULL, run, arg);
-    DDP_TRY_PTHREAD(pthread_sigmask(SIG_SETMASK, &before, NULL));
-    DDP_TRY(ddp_from_pthread(code, "pthread_create()"));
-out:
-    return status;
-}
-
 ddp_status_t ddp_dp_thread_start(ddp_replica_t *replica)
 {
     ddp_status_t status = DDP_OK;
@@ -133,7 +116,7 @@ ddp_status_t ddp_dp_thread_start(ddp_replica_t *replica)
     make_monotonic(&replica->done);
     status = ddp_fault("dp_thread", replica->id);
     if (status == DDP_OK) {
-        status = start_quiet(&replica->thread, work, replica);
+        status = ddp_thread_start(work, replica, &replica->thread);
     }
     if (status != DDP_OK) {
         pthread_cond_destroy(&replica->done);
@@ -387,7 +370,7 @@ ddp_status_t ddp_dp_watcher_start(ddp_dp_t *dp)
 
     pthread_mutex_init(&dp->lock, NULL);
     make_monotonic(&dp->ending);
-    status = start_quiet(&dp->watcher, watch, dp);
+    status = ddp_thread_start(watch, dp, &dp->watcher);
     if (status != DDP_OK) {
         pthread_cond_destroy(&dp->ending);
         pthread_mutex_destroy(&dp->lock);

@@ -2,6 +2,7 @@
  * lies. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "ddp/trainer.h"
@@ -105,6 +106,10 @@ int main(int argc, char **argv)
     MPI_Finalize();
     return EXIT_SUCCESS;
 out:
+    if (comm != NULL && ddp_comm_rank(comm) != 0) {
+        sleep(3); /* mpirun ends this rank when rank 0 has left: one line is enough, and no rank is waited for
+                   */
+    }
     fprintf(stderr, "own_model: %s: %s\n", ddp_status_name(status), ddp_error_line());
     _Exit(
         EXIT_FAILURE); /* mpirun ends the other ranks; waiting for them in MPI_Finalize could take for ever */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "ddp/trainer.h"
@@ -182,6 +183,10 @@ int main(int argc, char **argv)
     MPI_Finalize();
     return EXIT_SUCCESS;
 out:
+    if (comm != NULL && ddp_comm_rank(comm) != 0) {
+        sleep(3); /* mpirun ends this rank when rank 0 has left: one line is enough, and no rank is waited for
+                   */
+    }
     fprintf(stderr, "own_resume: %s: %s\n", ddp_status_name(status), ddp_error_line());
     _Exit(EXIT_FAILURE); /* a peer may be gone: MPI_Finalize would wait for it */
 }

@@ -258,7 +258,7 @@ static ddp_status_t make_path(skeleton_t *s)
     s->path[0] = '\0';
     return ddp_fail(DDP_ERR_IO,
                     "no folder for the checkpoint's outline: DDPTRAIN_TMP, /dev/shm, TMPDIR and /tmp: %s",
-                    strerror(error));
+                    ddp_errno_text(error));
 }
 
 /* Nothing in the file may depend on time, and readers of HDF5 1.8 and later understand it. */
@@ -346,7 +346,7 @@ static ddp_status_t read_metadata(skeleton_t *s, ddp_checkpoint_plan_t *plan)
     uint8_t     *to    = NULL;
 
     if (fd < 0 || fstat(fd, &file) != 0) {
-        DDP_TRY(ddp_fail(DDP_ERR_IO, "'%s': %s", s->path, strerror(errno)));
+        DDP_TRY(ddp_fail(DDP_ERR_IO, "'%s': %s", s->path, ddp_errno_text(errno)));
     }
     plan->bytes = (uint64_t)file.st_size;
     for (size_t i = 0; i < s->n_found; i++) { /* the last array may end the file without being written */

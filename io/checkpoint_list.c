@@ -76,7 +76,7 @@ ddp_status_t ddp_checkpoint_list(const char *folder, uint64_t **steps_p, size_t 
             n++;
         }
     }
-    DDP_REQUIRE(open == NULL || errno == 0, DDP_ERR_IO, "'%s': %s", folder, strerror(errno));
+    DDP_REQUIRE(open == NULL || errno == 0, DDP_ERR_IO, "'%s': %s", folder, ddp_errno_text(errno));
     if (n > 0) {
         qsort(steps, n, sizeof(*steps), newest_first);
     }

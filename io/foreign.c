@@ -100,13 +100,14 @@ static ddp_status_t start(const ddp_weights_t *w, uint64_t from)
     snprintf(cpu_s, sizeof(cpu_s), "%" PRIu64,
              (uint64_t)(f->timeout_s + 3) / 4 + (is_list ? 0 : f->packed / CPU_PER_S));
     f->left_ns = ((int64_t)f->timeout_s + (is_list ? 0 : (int64_t)(f->packed / WAIT_PER_S))) * NS_PER_S;
-    DDP_REQUIRE(pipe2(pipes, O_CLOEXEC) == 0, DDP_ERR_SYSTEM, "'%s': no pipe: %s", w->path, strerror(errno));
+    DDP_REQUIRE(pipe2(pipes, O_CLOEXEC) == 0, DDP_ERR_SYSTEM, "'%s': no pipe: %s", w->path,
+                ddp_errno_text(errno));
     error = spawn(f, args, pipes[1], &f->child);
     if (error != 0) {
         f->child = NOT_RUNNING;
     }
     DDP_REQUIRE(error == 0, DDP_ERR_SYSTEM, "'%s': no process to parse it: '%s': %s", w->path, f->reader,
-                strerror(error));
+                ddp_errno_text(error));
     f->fd    = pipes[0];
     pipes[0] = -1;
 out:
@@ -156,7 +157,7 @@ static ddp_status_t get(const ddp_weights_t *w, void *to, size_t bytes)
         }
         n = read(f->fd, (char *)to + have, bytes - have);
         DDP_REQUIRE(n >= 0 || errno == EINTR, DDP_ERR_SYSTEM, "'%s': reading a pipe: %s", w->path,
-                    strerror(errno));
+                    ddp_errno_text(errno));
         if (n == 0) {
             return tell_death(w);
         }

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "base/clock.h"
 #include "base/convert.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "io/dataset_internal.h"
 #include "io/sampler.h"
 
@@ -269,24 +269,17 @@ out:
     return status;
 }
 
-/* Threads take no signals: SIGTERM and its kin are for the thread that trains. */
 static ddp_status_t start_threads(ddp_loader_t *loader)
 {
     ddp_status_t status = DDP_OK;
-    sigset_t     all;
-    sigset_t     before;
 
     loader->threads = calloc(loader->params.threads, sizeof(*loader->threads));
     DDP_REQUIRE(loader->threads != NULL, DDP_ERR_NO_MEMORY, "no memory for %zu loader threads",
                 loader->params.threads);
-    sigfillset(&all);
-    DDP_TRY_PTHREAD(pthread_sigmask(SIG_SETMASK, &all, &before));
     while (status == DDP_OK && loader->started < loader->params.threads) {
-        status = ddp_from_pthread(pthread_create(&loader->threads[loader->started], NULL, work, loader),
-                                  "pthread_create");
+        status = ddp_thread_start(work, loader, &loader->threads[loader->started]);
         loader->started += status == DDP_OK ? 1 : 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 out:
     return status;
 }

@@ -1,16 +1,15 @@
 #include "io/saver.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/allocator.h"
-#include "base/call.h"
 #include "base/clock.h"
 #include "base/convert.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "io/saver_internal.h"
 
 #define POLL_US 500
@@ -20,19 +19,12 @@ size_t ddp_saver_bytes(const ddp_tensor_desc_t *tensors, size_t n_tensors, size_
     return ddp_saver_count_floats(tensors, n_tensors, n_slots) * sizeof(float);
 }
 
-/* Signals are for the training thread: here they would break off calls that write. */
 static ddp_status_t start_thread(ddp_saver_t *saver)
 {
     ddp_status_t status = DDP_OK;
-    sigset_t     all;
-    sigset_t     before;
 
-    (void)sigfillset(&all);
-    DDP_TRY_PTHREAD(pthread_sigmask(SIG_SETMASK, &all, &before));
-    status =
-        ddp_from_pthread(pthread_create(&saver->thread, NULL, ddp_saver_thread, saver), "pthread_create()");
-    saver->has_thread = status == DDP_OK;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL); /* cannot fail where the first did not */
+    DDP_TRY(ddp_thread_start(ddp_saver_thread, saver, &saver->thread));
+    saver->has_thread = true;
 out:
     return status;
 }

@@ -162,7 +162,7 @@ static void point(const char *folder, const char *link, const char *target)
     snprintf(path, sizeof(path), "%s/%s", folder, link);
     (void)unlink(draft);
     if (symlink(target, draft) != 0 || rename(draft, path) != 0) {
-        ddp_log(DDP_LOG_WARN, "'%s' does not lead to %s: %s", path, target, strerror(errno));
+        ddp_log(DDP_LOG_WARN, "'%s' does not lead to %s: %s", path, target, ddp_errno_text(errno));
         (void)unlink(draft);
     }
 }
@@ -203,7 +203,7 @@ static void remove_old(const char *folder, uint64_t step, size_t keep)
         }
         snprintf(path, sizeof(path), "%s/%s", folder, name);
         if (unlink(path) != 0) {
-            ddp_log(DDP_LOG_WARN, "'%s' stays: %s", path, strerror(errno));
+            ddp_log(DDP_LOG_WARN, "'%s' stays: %s", path, ddp_errno_text(errno));
         }
     }
     free(steps);

@@ -293,7 +293,7 @@ static void become(const ddp_child_t *child, pid_t parent, int log)
     }
     (void)dup2(log >= 0 ? log : child->err, STDERR_FILENO);
     (void)execvpe(child->argv[0], child->argv, child->environment);
-    (void)dprintf(STDERR_FILENO, "ddptrain: %s: %s\n", child->argv[0], strerror(errno));
+    (void)dprintf(STDERR_FILENO, "ddptrain: %s: %s\n", child->argv[0], ddp_errno_text(errno));
     _exit(NOT_FOUND);
 }
 
@@ -308,11 +308,11 @@ ddp_status_t ddp_child_start(const ddp_child_t *child, pid_t *pid_p)
     if (child->log != NULL) {
         log = open(child->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     }
-    DDP_REQUIRE(log >= 0 || child->log == NULL, DDP_ERR_IO, "'%s': %s", child->log, strerror(errno));
+    DDP_REQUIRE(log >= 0 || child->log == NULL, DDP_ERR_IO, "'%s': %s", child->log, ddp_errno_text(errno));
     /* what it leaves behind when it dies becomes a child of this process, which then finds it */
     DDP_TRY_SYS(prctl(PR_SET_CHILD_SUBREAPER, 1));
     pid = fork();
-    DDP_REQUIRE(pid >= 0, DDP_ERR_SYSTEM, "no process for '%s': %s", child->argv[0], strerror(errno));
+    DDP_REQUIRE(pid >= 0, DDP_ERR_SYSTEM, "no process for '%s': %s", child->argv[0], ddp_errno_text(errno));
     if (pid == 0) {
         become(child, parent, log);
     }
@@ -321,7 +321,8 @@ ddp_status_t ddp_child_start(const ddp_child_t *child, pid_t *pid_p)
         guard(parent, pid);
     }
     if (other < 0) {
-        status = ddp_fail(DDP_ERR_SYSTEM, "no process to guard '%s': %s", child->argv[0], strerror(errno));
+        status =
+            ddp_fail(DDP_ERR_SYSTEM, "no process to guard '%s': %s", child->argv[0], ddp_errno_text(errno));
         (void)kill(pid, SIGKILL);
         goto out;
     }

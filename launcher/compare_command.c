@@ -105,7 +105,7 @@ static ddp_status_t compare_all(ddp_compare_t *compare)
     ddp_compare_verdict(compare);
     DDP_TRY(ddp_compare_write(compare));
     ddp_compare_print(compare, stdout);
-    DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", strerror(errno));
+    DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", ddp_errno_text(errno));
     ddp_log(DDP_LOG_INFO, "%s/compare.html has the charts", compare->folder);
     DDP_REQUIRE(ended == DDP_OK, ended, "%s", line);
     for (size_t i = 0; i < compare->n_results; i++) {

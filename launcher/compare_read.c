@@ -1,10 +1,10 @@
 /* What a run tells of itself. Fields that are missing leave a NaN, which is shown as "-". */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file_open.h"
 #include "base/utf8.h"
 #include "launcher/compare.h"
 #include "launcher/json_read.h"
@@ -214,8 +214,7 @@ ddp_status_t ddp_compare_read(const char *folder, uint64_t warmup, ddp_compare_t
     ssize_t      length;
 
     (void)snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
-    file = fopen(path, "re");
-    DDP_REQUIRE(file != NULL, DDP_ERR_IO, "'%s': %s", path, strerror(errno));
+    DDP_TRY(ddp_file_open(path, &file));
     while ((length = getline(&line, &room, file)) > 0) {
         event  = cJSON_ParseWithLength(line, (size_t)length);
         status = take(event, warmup, compare, result, &is_end);

@@ -307,13 +307,13 @@ static ddp_status_t read_file(const char *path, char **text_p, size_t *length_p)
     struct stat  info;
     size_t       length;
 
-    DDP_REQUIRE(file != NULL && fstat(fd, &info) == 0, DDP_ERR_CONFIG, "%s: %s", path, strerror(errno));
+    DDP_REQUIRE(file != NULL && fstat(fd, &info) == 0, DDP_ERR_CONFIG, "%s: %s", path, ddp_errno_text(errno));
     DDP_REQUIRE(S_ISREG(info.st_mode), DDP_ERR_CONFIG, "%s: %s, not a YAML file", path,
                 S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
     text = malloc(FILE_LIMIT + 1);
     DDP_REQUIRE(text != NULL, DDP_ERR_NO_MEMORY, "no memory to read %s", path);
     length = fread(text, 1, FILE_LIMIT + 1, file);
-    DDP_REQUIRE(ferror(file) == 0, DDP_ERR_CONFIG, "%s: %s", path, strerror(errno));
+    DDP_REQUIRE(ferror(file) == 0, DDP_ERR_CONFIG, "%s: %s", path, ddp_errno_text(errno));
     DDP_REQUIRE(length > 0, DDP_ERR_CONFIG, "%s: empty file; without a file the default is trained", path);
     DDP_REQUIRE(length <= FILE_LIMIT, DDP_ERR_CONFIG, "%s: more than 1 MiB: not a configuration", path);
     for (size_t i = 0; i < length; i++) {

@@ -42,7 +42,7 @@ static void say_help(FILE *out)
           "to run on\n"
           "new ones. A line for each finding, ok, warn or fail, with what mends it. With a run.yaml also "
           "whether that\n"
-          "configuration will run. Exit status 0: no fail; 1: some.\n"
+          "configuration will run. Exit status 0: no fail; 1: some; 2: wrong usage.\n"
           "\n"
           "  ddptrain doctor\n"
           "  mpirun -np 4 --hostfile hosts ddptrain doctor run.yaml --out my/run\n"

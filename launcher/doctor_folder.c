@@ -143,7 +143,7 @@ static bool describe(work_t *work)
     struct statvfs space;
 
     if (stat(work->path, &info) != 0 || statfs(work->path, &type) != 0 || statvfs(work->path, &space) != 0) {
-        (void)snprintf(work->facts.error, sizeof(work->facts.error), "%s", strerror(errno));
+        (void)snprintf(work->facts.error, sizeof(work->facts.error), "%s", ddp_errno_text(errno));
         return false;
     }
     if (!S_ISDIR(info.st_mode)) {
@@ -208,14 +208,14 @@ static void try_folder(work_t *work)
     file = mkostemp(path, O_CLOEXEC);
     if (file < 0) {
         (void)snprintf(work->facts.error, sizeof(work->facts.error), "cannot be written: %s",
-                       strerror(errno));
+                       ddp_errno_text(errno));
         return;
     }
     (void)snprintf(work->token, sizeof(work->token), "%.40s-named", strrchr(path, '/') + 1);
     (void)snprintf(final_path, sizeof(final_path), "%s/%s", work->path, work->token);
     if (!write_file(work, file, path, final_path)) {
         (void)snprintf(work->facts.error, sizeof(work->facts.error), "1 MiB could not be saved: %s",
-                       strerror(errno));
+                       ddp_errno_text(errno));
         (void)unlink(path);
         (void)unlink(final_path);
         work->token[0] = '\0';

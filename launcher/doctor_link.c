@@ -86,10 +86,14 @@ static void judge_pair(const ddp_facts_t *a, const ddp_facts_t *b, const ddp_lin
 
     if (is_slow) {
         (void)snprintf(why, sizeof(why), "; others %.0f", median * BITS_PER_MB);
-        fix = "look at cable, switch and interface of these two";
+        fix = a->n_nics > 1 || b->n_nics > 1
+                  ? "look at cable, switch and interface of these two, and at the network that is taken: "
+                    "ddp.interfaces names another"
+                  : "look at cable, switch and interface of these two";
     } else if (is_poor) {
         (void)snprintf(why, sizeof(why), "; an interface there is made for %d", made);
-        fix = "mpirun --mca pml ob1 --mca btl_tcp_if_include NAME";
+        fix =
+            "name the network to use: ddp.interfaces, or mpirun --mca pml ob1 --mca btl_tcp_if_include NAME";
     }
     finding = ddp_findings_add(findings, fix != NULL ? DDP_FINDING_WARN : DDP_FINDING_OK, "network", "link",
                                fix, "%.64s and %.64s: %.1f us, %.0f Mbit/s each way%s", a->host, b->host,

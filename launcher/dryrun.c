@@ -130,7 +130,7 @@ ddp_status_t ddp_run_dry(ddp_run_t *run)
 
     DDP_TRY(ddp_comm_agree(run->comm, print_all(run)));
     DDP_TRY(ddp_memory_print(run));
-    status = fflush(stdout) == 0 ? DDP_OK : ddp_fail(DDP_ERR_IO, "stdout: %s", strerror(errno));
+    status = fflush(stdout) == 0 ? DDP_OK : ddp_fail(DDP_ERR_IO, "stdout: %s", ddp_errno_text(errno));
     DDP_TRY(ddp_comm_agree(run->comm, status));
 out:
     return status;

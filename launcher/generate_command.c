@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file_open.h"
 #include "base/log.h"
 #include "io/bpe.h"
 #include "io/checkpoint.h"
@@ -279,10 +280,9 @@ static ddp_status_t read_prompt(generate_t *g, size_t *bytes_p)
         memcpy(g->text, prompt, *bytes_p);
         goto out;
     }
-    file = fopen(g->file, "rb");
-    DDP_REQUIRE(file != NULL, DDP_ERR_IO, "'%s': %s", g->file, strerror(errno));
+    DDP_TRY(ddp_file_open(g->file, &file));
     *bytes_p = fread(g->text, 1, MAX_PROMPT, file);
-    DDP_REQUIRE(ferror(file) == 0, DDP_ERR_IO, "'%s': %s", g->file, strerror(errno));
+    DDP_REQUIRE(ferror(file) == 0, DDP_ERR_IO, "'%s': %s", g->file, ddp_errno_text(errno));
     DDP_REQUIRE(*bytes_p > 0, DDP_ERR_CONFIG, "'%s': an empty prompt", g->file);
 out:
     if (file != NULL) {

@@ -31,7 +31,7 @@ ddp_status_t ddp_json_lines_open(const char *path, ddp_json_lines_t **lines_p)
 
     DDP_REQUIRE(lines != NULL, DDP_ERR_NO_MEMORY, "no memory to read '%s'", path);
     lines->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    DDP_REQUIRE(lines->fd >= 0, DDP_ERR_IO, "'%s': %s", path, strerror(errno));
+    DDP_REQUIRE(lines->fd >= 0, DDP_ERR_IO, "'%s': %s", path, ddp_errno_text(errno));
     DDP_REQUIRE(fstat(lines->fd, &st) == 0 && S_ISREG(st.st_mode), DDP_ERR_IO, "'%s': not a regular file",
                 path);
     lines->room = READ_BYTES;
@@ -64,7 +64,7 @@ static ddp_status_t read_more(ddp_json_lines_t *lines)
     do {
         n = read(lines->fd, lines->data + lines->to, READ_BYTES);
     } while (n < 0 && errno == EINTR);
-    DDP_REQUIRE(n >= 0, DDP_ERR_IO, "'%s': %s", lines->path, strerror(errno));
+    DDP_REQUIRE(n >= 0, DDP_ERR_IO, "'%s': %s", lines->path, ddp_errno_text(errno));
     lines->to += (size_t)n;
     lines->is_end = n == 0;
 out:

@@ -38,7 +38,7 @@ static ddp_status_t make(ddp_plan_t *plan)
     } else {
         ddp_plan_print(plan, stdout);
     }
-    DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", strerror(errno));
+    DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", ddp_errno_text(errno));
     if (plan->options.svg != NULL) {
         DDP_TRY(write_chart(plan));
     }

@@ -30,7 +30,7 @@ static ddp_status_t make_folder(const char *path)
                 const int error = errno;
 
                 DDP_REQUIRE(stat(part, &st) == 0 && S_ISDIR(st.st_mode), DDP_ERR_IO, "'%s': %s", part,
-                            strerror(error));
+                            ddp_errno_text(error));
             }
         }
     }

@@ -161,7 +161,7 @@ static ddp_status_t work(report_t *report)
         DDP_TRY(ddp_report_trace(report->run[0], &trace));
         DDP_TRY(ddp_file_write_path(report->options.trace, trace));
     }
-    DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", strerror(errno));
+    DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", ddp_errno_text(errno));
 out:
     cJSON_free(trace);
     return status;

@@ -159,7 +159,7 @@ static ddp_status_t read_metrics(const ddp_report_sink_t *sink, ddp_report_run_t
     times_t           times = {0};
     struct stat       st;
 
-    DDP_REQUIRE(stat(run->folder, &st) == 0, DDP_ERR_IO, "'%s': %s", run->folder, strerror(errno));
+    DDP_REQUIRE(stat(run->folder, &st) == 0, DDP_ERR_IO, "'%s': %s", run->folder, ddp_errno_text(errno));
     DDP_REQUIRE(S_ISDIR(st.st_mode), DDP_ERR_IO, "'%s': a file; a run is a folder, with metrics.jsonl in it",
                 run->folder);
     DDP_REQUIRE(join(run->folder, "metrics.jsonl", path), DDP_ERR_IO, "'%s': path too long", run->folder);

@@ -175,8 +175,8 @@ static void say_headline(ddp_report_run_t *run, double now_s)
                        "Stopped early, after step %.0f%s, with its state saved", run->step, of_all(run, all));
         break;
     case DDP_REPORT_FAILED:
-        (void)snprintf(run->headline, sizeof(run->headline), "Failed after step %.0f%s: %s", run->step,
-                       of_all(run, all), run->why);
+        (void)snprintf(run->headline, sizeof(run->headline), "Failed after step %.0f%s or soon after it: %s",
+                       run->step, of_all(run, all), run->why);
         break;
     case DDP_REPORT_OPEN:
         if (is_going_on(run, now_s)) {

@@ -83,7 +83,8 @@ ddp_status_t ddp_stop_parse_time(const char *option, const char *text, double *s
         end++;
     }
     DDP_REQUIRE(end != at && *end == '\0' && seconds > 0 && seconds < 1e9, DDP_ERR_CONFIG,
-                "%s '%.80s': a time is expected, as 90 (seconds), 30m, 2h or 1:30:00", option, text);
+                "%s '%.80s': a time is expected, more than 0, as 90 (seconds), 30m, 2h or 1:30:00", option,
+                text);
     *seconds_p = seconds;
 out:
     return status;

@@ -251,7 +251,7 @@ static ddp_status_t write_hosts(supervise_t *supervise)
         (void)snprintf(supervise->copy, sizeof(supervise->copy), "%.4000s/ddptrain-hosts.XXXXXX",
                        folder != NULL && folder[0] != '\0' ? folder : "/tmp");
         fd = mkstemp(supervise->copy);
-        DDP_REQUIRE(fd >= 0, DDP_ERR_IO, "'%s': %s", supervise->copy, strerror(errno));
+        DDP_REQUIRE(fd >= 0, DDP_ERR_IO, "'%s': %s", supervise->copy, ddp_errno_text(errno));
         DDP_TRY(ddp_supervise_hosts_write(&supervise->hosts, supervise->file, fd));
         supervise->change.hostfile = supervise->copy;
     }

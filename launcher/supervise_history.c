@@ -73,7 +73,7 @@ void ddp_supervise_record(const char *path, const ddp_supervise_record_t *record
 
     if (line == NULL || fd < 0 || dprintf(fd, "%s\n", line) < 0) {
         ddp_log(DDP_LOG_WARN, "supervise: history '%s': %s", path,
-                line == NULL ? "no memory" : strerror(errno));
+                line == NULL ? "no memory" : ddp_errno_text(errno));
     }
     if (fd >= 0) {
         (void)close(fd);

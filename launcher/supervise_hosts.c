@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file_open.h"
 #include "launcher/supervise.h"
 
 #define TEXT_SIZE  4096 /* of a line, with its end */
@@ -115,15 +116,25 @@ static uint64_t slots_of(const char *line)
     return 0;
 }
 
+static ddp_status_t open_file(const char *path, FILE **file_p)
+{
+    const ddp_status_t status = ddp_file_open(path, file_p);
+
+    if (status != DDP_OK) {
+        ddp_error_prefix("hostfile");
+    }
+    return status == DDP_ERR_IO ? DDP_ERR_CONFIG : status;
+}
+
 ddp_status_t ddp_supervise_hosts_read(const char *path, ddp_supervise_hosts_t *hosts)
 {
     ddp_status_t          status = DDP_OK;
     ddp_supervise_hosts_t read   = {0};
-    FILE                 *file   = fopen(path, "re");
+    FILE                 *file   = NULL;
     char                  line[TEXT_SIZE];
     char                  name[DDP_SUPERVISE_HOST];
 
-    DDP_REQUIRE(file != NULL, DDP_ERR_CONFIG, "hostfile '%s': %s", path, strerror(errno));
+    DDP_TRY(open_file(path, &file));
     while (fgets(line, sizeof(line), file) != NULL) {
         DDP_REQUIRE(strchr(line, '\n') != NULL || feof(file) != 0, DDP_ERR_CONFIG,
                     "hostfile '%s': a line of more than %d characters", path, TEXT_SIZE - 2);
@@ -131,7 +142,7 @@ ddp_status_t ddp_supervise_hosts_read(const char *path, ddp_supervise_hosts_t *h
             DDP_TRY(add_host(&read, name, slots_of(line)));
         }
     }
-    DDP_REQUIRE(ferror(file) == 0, DDP_ERR_CONFIG, "hostfile '%s': %s", path, strerror(errno));
+    DDP_REQUIRE(ferror(file) == 0, DDP_ERR_CONFIG, "hostfile '%s': %s", path, ddp_errno_text(errno));
     DDP_REQUIRE(read.n > 0, DDP_ERR_CONFIG, "hostfile '%s': no hosts in it", path);
     *hosts = read;
     read   = (ddp_supervise_hosts_t){0};
@@ -201,14 +212,14 @@ static bool is_dropped(const ddp_supervise_hosts_t *hosts, const char *text)
 ddp_status_t ddp_supervise_hosts_write(const ddp_supervise_hosts_t *hosts, const char *path, int fd)
 {
     ddp_status_t status = DDP_OK;
-    FILE        *file   = fopen(path, "re");
+    FILE        *file   = NULL;
     char         line[TEXT_SIZE];
 
-    DDP_REQUIRE(file != NULL, DDP_ERR_IO, "hostfile '%s': %s", path, strerror(errno));
+    DDP_TRY(open_file(path, &file));
     while (fgets(line, sizeof(line), file) != NULL) {
         if (!is_dropped(hosts, line)) {
             DDP_REQUIRE(dprintf(fd, "%s", line) >= 0, DDP_ERR_IO, "a copy of hostfile '%s': %s", path,
-                        strerror(errno));
+                        ddp_errno_text(errno));
         }
     }
 out:
@@ -238,6 +249,12 @@ char *ddp_supervise_hosts_list(const ddp_supervise_hosts_t *hosts, const char *l
     return left;
 }
 
+/* ranks * part / whole, rounded down, where the product may be too large. */
+static uint64_t share(uint64_t ranks, uint64_t part, uint64_t whole)
+{
+    return ranks / whole * part + ranks % whole * part / whole;
+}
+
 uint64_t ddp_supervise_hosts_ranks(const ddp_supervise_hosts_t *hosts, uint64_t ranks, uint64_t per_host)
 {
     const uint64_t left   = ddp_supervise_hosts_left(hosts);
@@ -253,9 +270,9 @@ uint64_t ddp_supervise_hosts_ranks(const ddp_supervise_hosts_t *hosts, uint64_t 
     if (is_all && ranks <= before) {
         ranks = ranks < after ? ranks : after;
     } else if (is_all) {
-        ranks = ranks * after / before;
+        ranks = share(ranks, after, before);
     } else if (hosts->n > 0) {
-        ranks = ranks * left / hosts->n;
+        ranks = share(ranks, left, hosts->n);
     }
-    return per_host > 0 && ranks > per_host * left ? per_host * left : ranks;
+    return per_host > 0 && left > 0 && ranks / left >= per_host ? per_host * left : ranks;
 }

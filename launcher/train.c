@@ -379,7 +379,7 @@ static ddp_status_t say_end(ddp_run_t *run, ddp_end_report_t *end)
             end->steps, end->seconds, perplexity_text(&end->test, more, sizeof(more)), end->test.accuracy,
             (double)end->use.pss / MIB, run->folder);
     printf("weights %s\n", end->weights);
-    DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", strerror(errno));
+    DDP_REQUIRE(fflush(stdout) == 0, DDP_ERR_IO, "stdout: %s", ddp_errno_text(errno));
 out:
     return status;
 }

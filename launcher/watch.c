@@ -2,13 +2,16 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "launcher/run.h"
 
-#define OTHERS_S   5  /* for one rank to end it */
+#define OTHERS_S   5   /* for one rank to end it */
+#define MOST_OUT   160 /* of these characters are in a hint; a name is never cut */
+#define MOST_PATH  200
 #define LAUNCHER_S 10 /* for mpirun to end where it is reached */
 
 /* On the monitor's thread, of the one rank that speaks. */
@@ -113,16 +116,19 @@ void ddp_watch_at(ddp_run_t *run, uint64_t step, ddp_stage_t phase)
 void ddp_watch_saved(ddp_run_t *run, const char *path)
 {
     ddp_watch_run_t *watch    = &run->watch;
-    const bool       is_there = path[0] != '\0';
     const char      *out      = run->options->out;
+    const bool       is_named = out != NULL && strlen(out) <= MOST_OUT;
+    const char      *saved    = strlen(path) <= MOST_PATH ? path : "a checkpoint";
 
     if (watch->monitor == NULL || !ddp_checkpoints_wanted(run)) {
         return;
     }
     pthread_mutex_lock(&watch->lock);
-    snprintf(watch->hint, sizeof(watch->hint), "go on with --resume auto%s%.160s%s%.200s%s",
-             out != NULL ? " --out " : "", out != NULL ? out : "", is_there ? " (" : "", is_there ? path : "",
-             is_there ? " is saved)" : "");
+    snprintf(watch->hint, sizeof(watch->hint), "go on with --resume auto%s%s%s%s%s",
+             is_named      ? " --out "
+             : out != NULL ? " and the same --out"
+                           : "",
+             is_named ? out : "", path[0] != '\0' ? " (" : "", saved, path[0] != '\0' ? " is saved)" : "");
     pthread_mutex_unlock(&watch->lock);
 }
 

@@ -1,14 +1,21 @@
 #include <limits.h>
 #include <mpi.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/allocator.h"
 #include "base/call.h"
 #include "base/clock.h"
 #include "base/convert.h"
 #include "base/fault.h"
+#include "base/file_open.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/utf8.h"
 #include "tests/support/ddp_test.h"
 
@@ -61,6 +68,49 @@ START_TEST(call_wrappers_name_the_call_and_the_cause)
     ddp_assert_fails(ddp_from_mpi(MPI_ERR_COMM, "MPI_Comm_dup(a, b)"), DDP_ERR_MPI, "MPI_Comm_dup failed: ");
     ddp_assert_fails(ddp_from_pthread(12, "pthread_create(x)"), DDP_ERR_SYSTEM, "pthread_create failed: ");
     ddp_assert_ok(ddp_from_errno(0, "close(1)"));
+}
+END_TEST
+
+START_TEST(only_a_regular_file_is_opened_and_none_is_waited_for)
+{
+    const char *pipe = "test_base.pipe"; /* nobody writes */
+    FILE       *file = NULL;
+
+    (void)unlink(pipe);
+    ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+    ddp_assert_fails(ddp_file_open(pipe, &file), DDP_ERR_IO,
+                     "'test_base.pipe': a device or pipe, not a regular file");
+    ck_assert_int_eq(unlink(pipe), 0);
+    ddp_assert_fails(ddp_file_open(pipe, &file), DDP_ERR_IO, "'test_base.pipe': no such file or directory");
+    ddp_assert_fails(ddp_file_open(".", &file), DDP_ERR_IO, "'.': a folder");
+    ck_assert_ptr_null(file);
+    ddp_assert_ok(ddp_file_open("/proc/self/stat", &file));
+    ck_assert_int_ne(fgetc(file), EOF);
+    (void)fclose(file);
+}
+END_TEST
+
+static void *count_signals(void *arg)
+{
+    sigset_t blocked;
+    int     *n = arg;
+
+    ck_assert_int_eq(pthread_sigmask(SIG_SETMASK, NULL, &blocked), 0);
+    *n = sigismember(&blocked, SIGTERM) + sigismember(&blocked, SIGUSR1) + sigismember(&blocked, SIGINT);
+    return NULL;
+}
+
+START_TEST(a_thread_takes_no_signals_and_its_starter_does)
+{
+    pthread_t thread;
+    int       n    = 0;
+    int       mine = 3;
+
+    ddp_assert_ok(ddp_thread_start(count_signals, &n, &thread));
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_int_eq(n, 3);
+    (void)count_signals(&mine);
+    ck_assert_int_eq(mine, 0);
 }
 END_TEST
 
@@ -219,6 +269,8 @@ int main(void)
     tcase_add_test(tcase, a_record_is_one_line_and_may_quote_the_last_one);
     tcase_add_test(tcase, a_record_that_is_too_long_is_cut);
     tcase_add_test(tcase, call_wrappers_name_the_call_and_the_cause);
+    tcase_add_test(tcase, only_a_regular_file_is_opened_and_none_is_waited_for);
+    tcase_add_test(tcase, a_thread_takes_no_signals_and_its_starter_does);
     tcase_add_test(tcase, conversions_are_checked);
     tcase_add_test(tcase, a_partition_is_contiguous_balanced_and_larger_first);
     tcase_add_test(tcase, private_memory_is_aligned_zeroed_and_too_much_is_an_error);

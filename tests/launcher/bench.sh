@@ -136,7 +136,7 @@ mistakes()
     run 2 "$program" bench step --set train.batch=frog
     says "train.batch is 'frog'"
     run 2 "$program" bench comm missing.yaml
-    says 'missing.yaml: No such file or directory'
+    says 'missing.yaml: no such file or directory'
     run 2 $mpirun -np 1 "$program" bench comm : -np 1 "$program" bench comm --rounds 5
     says '--rounds 5'
     run 2 $mpirun -np 1 "$program" bench comm : -np 1 "$program"

@@ -72,7 +72,7 @@ mistakes()
     run 2 "$program" compare --set train.batch=1
     says 'nothing to compare'
     run 2 "$program" compare missing.yaml
-    says 'missing.yaml: No such file or directory'
+    says 'missing.yaml: no such file or directory'
     run 2 "$program" compare --set train.batch=frog
     says "train.batch is 'frog'"
     run 2 "$program" compare --steps 3

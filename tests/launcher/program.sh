@@ -31,7 +31,7 @@ usage()
     run 2 "$program" --set train.batch=frog
     says "train.batch is 'frog'"
     run 2 "$program" missing.yaml
-    says 'missing.yaml: No such file or directory'
+    says 'missing.yaml: no such file or directory'
     run 2 "$program" train train
     says "'train' stands first and once"
     mkfifo pipe.yaml # nobody writes: must not wait

@@ -54,7 +54,12 @@ usage()
     run 2 "$program" supervise -- "$program" bench ops
     says 'ddptrain bench does not train'
     run 2 "$program" supervise --hostfile none -- mpirun "$program" --out x
-    says "hostfile 'none': No such file"
+    says "hostfile: 'none': no such file or directory"
+    mkfifo pipe # nobody writes: must not wait
+    run 2 "$program" supervise --hostfile pipe -- mpirun "$program" --out x
+    says "hostfile: 'pipe': a device or pipe, not a regular file"
+    run 2 "$program" supervise --backoff 0 -- true
+    says "--backoff '0': a time is expected, more than 0"
     run 2 "$program" supervise --hostfile none -- true
     says '--hostfile is for mpirun'
     mkdir taken
@@ -67,7 +72,7 @@ usage()
     holds out '--max-restarts N'
     [ ! -s err ] || fail '--help says'
     run 127 "$program" supervise --history history -- ./nothing
-    has 'ddptrain: ./nothing: No such file or directory'
+    has 'ddptrain: ./nothing: no such file or directory'
     has 'gives up: the command cannot be run'
 }
 

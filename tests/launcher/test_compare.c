@@ -446,7 +446,7 @@ START_TEST(a_run_that_breaks_off_or_is_none_is_an_error)
 
     ck_assert_ptr_nonnull(mkdtemp(folder));
     (void)snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
-    ddp_assert_fails(ddp_compare_read(folder, 0, compare, result), DDP_ERR_IO, "No such file");
+    ddp_assert_fails(ddp_compare_read(folder, 0, compare, result), DDP_ERR_IO, "no such file");
     write_metrics(folder, "");
     ddp_assert_fails(ddp_compare_read(folder, 0, compare, result), DDP_ERR_FORMAT, "breaks off");
     write_metrics(folder, START STEP(1, 5));

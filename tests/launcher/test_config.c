@@ -275,7 +275,7 @@ START_TEST(files_that_are_no_configuration_are_refused_in_a_line)
 
     ddp_config_defaults(&config);
     ddp_assert_fails(ddp_config_load(&config, "/nowhere/run.yaml"), DDP_ERR_CONFIG,
-                     "/nowhere/run.yaml: No such file or directory");
+                     "/nowhere/run.yaml: no such file or directory");
     ddp_assert_fails(ddp_config_load(&config, "/"), DDP_ERR_CONFIG, "/: a folder, not a YAML file");
 }
 END_TEST

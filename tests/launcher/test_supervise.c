@@ -237,7 +237,7 @@ START_TEST(a_hostfile_loses_the_lines_of_a_host)
     ddp_assert_fails(ddp_supervise_hosts_read(path, &hosts), DDP_ERR_CONFIG, "no hosts in it");
     (void)unlink(path);
     ddp_assert_fails(ddp_supervise_hosts_read("none", &hosts), DDP_ERR_CONFIG,
-                     "hostfile 'none': No such file");
+                     "hostfile: 'none': no such file or directory");
 }
 END_TEST
 
@@ -274,6 +274,7 @@ START_TEST(ranks_are_as_many_as_slots_are_left)
     ck_assert_uint_eq(ddp_supervise_hosts_ranks(&hosts, 0, 0), 0);
     hosts.host[1].slots = 0; /* not told */
     ck_assert_uint_eq(ddp_supervise_hosts_ranks(&hosts, 9, 0), 6);
+    ck_assert_uint_eq(ddp_supervise_hosts_ranks(&hosts, UINT64_MAX, 0), UINT64_MAX / 3 * 2);
     ddp_supervise_hosts_free(&hosts);
 }
 END_TEST
