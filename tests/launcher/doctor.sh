@@ -85,7 +85,7 @@ folders()
     if [ "$(id -u)" -eq 0 ] && mkdir small && unshare --mount sh -c 'mount -t tmpfs -o ro none small' 2>/dev/null; then
         # shellcheck disable=SC2016 # for the other shell
         run 1 unshare --mount sh -c 'mount -t tmpfs -o ro none small && exec "$0" doctor --out small' "$program"
-        finds fail folder.space 'Read-only file system'
+        finds fail folder.space 'read-only file system'
         # shellcheck disable=SC2016
         run 1 unshare --mount sh -c 'mount -t tmpfs -o size=64k none small && exec "$0" doctor --out small' "$program"
         finds fail folder.space 'No space left on device'
