@@ -88,7 +88,7 @@ folders()
         finds fail folder.space 'read-only file system'
         # shellcheck disable=SC2016
         run 1 unshare --mount sh -c 'mount -t tmpfs -o size=64k none small && exec "$0" doctor --out small' "$program"
-        finds fail folder.space 'No space left on device'
+        finds fail folder.space 'no space left on device'
     fi
 }
 

@@ -243,7 +243,7 @@ mistakes()
     if [ -w /dev/full ]; then
         "$program" report a >/dev/full 2>err
         [ $? -eq 1 ] || fail 'a full stdout is no error'
-        says 'stdout: No space left on device'
+        says 'stdout: no space left on device'
     fi
     run 0 "$program" report --help
     holds out '^Usage: ddptrain report'
