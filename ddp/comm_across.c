@@ -60,11 +60,15 @@ static ddp_status_t make_tables(ddp_comm_t *comm)
     if (comm->across_rest != NULL) {
         return DDP_OK;
     }
+    free(comm->across_nodes); /* of a call that found no memory for all three */
+    free(comm->across_op);
     comm->across_nodes = calloc((size_t)comm->machines, sizeof(*comm->across_nodes));
     comm->across_op    = calloc(2 * (size_t)comm->machines, sizeof(*comm->across_op));
-    comm->across_rest  = aligned_alloc(DDP_ALIGNMENT, DDP_BLOCK * sizeof(float));
-    DDP_REQUIRE(comm->across_nodes != NULL && comm->across_op != NULL && comm->across_rest != NULL,
-                DDP_ERR_NO_MEMORY, "no memory for an all-reduce between machines");
+    if (comm->across_nodes != NULL &&
+        comm->across_op != NULL) { /* the last, as it tells that all are there */
+        comm->across_rest = aligned_alloc(DDP_ALIGNMENT, DDP_BLOCK * sizeof(float));
+    }
+    DDP_REQUIRE(comm->across_rest != NULL, DDP_ERR_NO_MEMORY, "no memory for an all-reduce between machines");
     for (int m = 0; m < comm->machines; m++) { /* ((m0 + m1) + m2) ... */
         comm->across_nodes[m]                   = 1;
         comm->across_op[m == 0 ? 0 : 2 * m - 1] = m;
