@@ -28,6 +28,7 @@ typedef struct ddp_view {
     int32_t      wait_status; /* ENDED: as waitpid() has it, or DDP_EXIT_UNKNOWN */
     bool         is_out_of_memory;
     bool         is_sent_away; /* its launcher has begun to end it */
+    bool         is_inferred;  /* ENDED: nobody saw it, but its machine is not reached at its port any more */
     ddp_shares_t shares;
 } ddp_view_t;
 

@@ -7,7 +7,7 @@
 
 /* How it ended is known by then. Not longer: mpirun ends the others within some tenths of a second. */
 #define SETTLE_NS (20 * DDP_NS_PER_MS)
-/* At the very end the word that all is done may come after the connection is closed. */
+/* At the very end a machine closes its port, and not all of its ranks may have said that they are done. */
 #define LAST_NS (2000 * DDP_NS_PER_MS)
 /* Who is ended by its launcher is not the cause: that is known by then, or not known here. */
 #define SENT_NS (3000 * DDP_NS_PER_MS)
@@ -52,7 +52,7 @@ static int first_of(const ddp_court_t *court, ddp_life_t life, int64_t least_ns)
     for (int r = 0; r < court->size; r++) {
         const ddp_view_t *view = &court->view[r];
 
-        const bool    is_last = view->phase == DDP_STAGE_SHUTDOWN;
+        const bool    is_last = view->is_inferred && view->phase == DDP_STAGE_SHUTDOWN;
         const int64_t least   = life != DDP_LIFE_ENDED ? least_ns
                                 : view->is_sent_away   ? SENT_NS
                                 : is_last              ? LAST_NS

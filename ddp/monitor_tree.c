@@ -65,7 +65,9 @@ static void lose_child(ddp_monitor_t *monitor, int child)
     const bool         is_silent = net->child[child].is_silent;
 
     ddp_peer_close(&net->child[child]);
-    ddp_monitor_is_left(monitor);
+    if (!net->child[child].is_leaving) {
+        ddp_monitor_is_left(monitor);
+    }
     if (!net->child[child].is_leaving && !is_silent) {
         net->closed_ns[child] = monitor->now_ns;
     }

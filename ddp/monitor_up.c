@@ -90,8 +90,9 @@ static void become_root(ddp_monitor_t *monitor)
         if (net->reach[machine] == DDP_REACH_SILENT) {
             view->heard_ns = net->alone_ns < late ? net->alone_ns : late;
         } else if (view->life == DDP_LIFE_RUNS) {
-            view->life    = DDP_LIFE_ENDED;
-            view->life_ns = monitor->now_ns;
+            view->life        = DDP_LIFE_ENDED;
+            view->life_ns     = monitor->now_ns;
+            view->is_inferred = true;
         }
     }
 }
@@ -242,13 +243,15 @@ void ddp_monitor_up_lose(ddp_monitor_t *monitor)
     ddp_monitor_net_t *net = &monitor->net;
 
     ddp_peer_close(&net->parent);
-    ddp_monitor_is_left(monitor);
     net->is_released = all_done(monitor, net->target);
-    net->alone_ns    = net->parent.is_silent ? net->parent.heard_ns : monitor->now_ns;
-    net->pause_ns    = monitor->now_ns;
-    net->turn_rank   = 0;
-    net->turn        = 0;
-    net->is_refused  = true;
+    if (!net->is_released) { /* else it has ended as it should */
+        ddp_monitor_is_left(monitor);
+    }
+    net->alone_ns   = net->parent.is_silent ? net->parent.heard_ns : monitor->now_ns;
+    net->pause_ns   = monitor->now_ns;
+    net->turn_rank  = 0;
+    net->turn       = 0;
+    net->is_refused = true;
 }
 
 /* Who spoke for the machine that is reported to has not done so for long: another rank does, if it was

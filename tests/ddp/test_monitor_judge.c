@@ -108,6 +108,20 @@ START_TEST(who_has_just_ended_may_still_have_said_why)
 }
 END_TEST
 
+/* It should have said that it is done; but a port that is closed does not tell who was not done. */
+START_TEST(who_ends_in_the_shutdown_is_named_at_once_where_that_was_seen)
+{
+    begin();
+    set_life(3, DDP_LIFE_ENDED, 0.1);
+    view[3].phase = DDP_STAGE_SHUTDOWN;
+    expect(DDP_FAULT_ENDED, 3);
+    view[3].is_inferred = true;
+    expect(DDP_FAULT_NONE, -1);
+    set_life(3, DDP_LIFE_ENDED, 2.1);
+    expect(DDP_FAULT_ENDED, 3);
+}
+END_TEST
+
 START_TEST(the_first_that_ended_is_named_not_who_followed)
 {
     begin();
@@ -362,6 +376,7 @@ static Suite *make_suite(void)
     tcase_add_test(ends, nothing_is_wrong_with_ranks_that_move);
     tcase_add_test(ends, a_rank_that_has_ended_is_named_with_its_signal_and_place);
     tcase_add_test(ends, who_has_just_ended_may_still_have_said_why);
+    tcase_add_test(ends, who_ends_in_the_shutdown_is_named_at_once_where_that_was_seen);
     tcase_add_test(ends, the_first_that_ended_is_named_not_who_followed);
     tcase_add_test(ends, a_whole_machine_that_has_ended_is_called_so);
     tcase_add_test(ends, whose_work_is_over_may_end);
