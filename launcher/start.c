@@ -1,6 +1,7 @@
 #include "launcher/start.h"
 
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,12 +11,14 @@
 #include "base/interface.h"
 #include "base/log.h"
 #include "base/watchdog.h"
+#include "launcher/siblings.h"
 
 /* Starting and ending MPI takes seconds by itself on a busy machine. */
 #define MPI_EXTRA_MS 10000
-/* All ranks wait for the same one: the first speaks, and its exit ends the job before the others do. */
-#define OTHERS_DELAY_US 3000000
-#define LAUNCHER_S      10 /* mpirun takes up to five to end its ranks */
+/* All ranks wait for the same one: who sees it stopped speaks, else the first, else the lowest of each host,
+ * and its exit ends the job before it is another one's turn. */
+#define TURN_US    3000000U
+#define LAUNCHER_S 10 /* mpirun takes up to five to end its ranks */
 /* The other ranks see no progress from a time before the disk was asked. */
 #define OTHERS_SHARE 0.8
 #define ABORT_S      5
@@ -54,11 +57,18 @@ static void leave_disk(const ddp_run_t *run, int code)
 /* On the watchdog's thread: MPI hangs, so this process leaves without it. */
 static void leave_mpi(const ddp_run_t *run, const char *what, int limit_ms)
 {
-    usleep(run->launch.is_first ? 0 : OTHERS_DELAY_US);
-    ddp_log(
-        DDP_LOG_ERROR,
-        "%s took more than %g s (ddp.timeout_s and 10 s): a rank did not come, or its host is not reached",
-        what, limit_ms / 1e3);
+    const ddp_siblings_t seen       = ddp_siblings_look();
+    char                 why[160]   = "a rank did not come, or its host is not reached";
+    char                 host[64]   = "this host";
+    const bool           is_witness = seen.stopped_rank >= 0 && seen.is_lowest;
+
+    (void)gethostname(host, sizeof(host) - 1);
+    if (seen.stopped_rank >= 0) {
+        snprintf(why, sizeof(why), "rank %ld on %s is stopped (pid %d, SIGSTOP)", seen.stopped_rank, host,
+                 (int)seen.stopped_pid);
+    }
+    usleep(TURN_US * (is_witness ? 0U : run->launch.is_first ? 1U : seen.is_lowest ? 2U : 3U));
+    ddp_log(DDP_LOG_ERROR, "%s took more than %g s (ddp.timeout_s and 10 s): %s", what, limit_ms / 1e3, why);
     if (ddp_launch_is_local_first()) {
         ddp_launch_end_launcher_later(LAUNCHER_S);
     }
