@@ -32,7 +32,7 @@ is_over()
 # mpi_names PID: Open MPI has seen it before the monitor was there
 mpi_names()
 {
-    [ "$phase" = start ] && grep -q "process rank $rank with PID $1 on node $host exited on signal" err
+    [ "$phase" = start ] && grep -q "process rank $rank with PID \($1\|0\) on node $host exited on signal" err
 }
 
 # mpi_waits: it was stopped, or cut off, before it came to the others; they give up in time, and cannot know whom they miss
@@ -157,7 +157,9 @@ check_power()
 ended_well()
 {
     [ "$code" -eq 0 ] || { fail "exit status $code"; cat err; }
-    ends_with "$whole"
+    told=$(weights)
+    whole
+    [ "$told" = "$whole" ] && [ -n "$whole" ] || fail "weights '$told' instead of '$whole'"
 }
 
 # It has a tenth of its time.
@@ -173,8 +175,8 @@ do_slow()
 
 check_slow()
 {
-    ended_well
     [ "$phase" = eval ] || grep -q "warning: rank $rank on $host is the slowest" err || { fail 'no warning names it'; cat err; }
+    ended_well
 }
 
 # A host whose clock is a day ahead, or was started a day later; the ranks there are lost and named as ever.

@@ -15,10 +15,11 @@ limit=3 # s: ddp.timeout_s
 slack=20 # s: for a machine that has other things to do
 hosts_of_ranks='node1 node1 node2 node2 node3'
 common="--set data.kind=shapes --set data.samples=200 --set train.batch=60 --set train.micro_batch=8 --set model.kind=mlp
-    --set model.dropout=0.2 --set checkpoint.every_epochs=0 --set ddp.straggler_every=10
+    --set model.dropout=0.2 --set schedule.kind=constant --set checkpoint.every_epochs=0 --set ddp.straggler_every=10
     --set ddp.timeout_s=$limit --log warn"
 
-# settings PHASE: of a run that is long in this phase, and the run that nothing disturbs, on one rank
+# settings PHASE: of a run that is long in this phase. It has no end before the fault has come, where the fault is to end it:
+# each start reads run.yaml
 settings()
 {
     tests=64
@@ -27,22 +28,32 @@ settings()
     late=
     hidden=100,16
     case $1 in
-    start) steps=200 ;;
-    step) steps=3000 ;;
-    save) steps=3000 save_every=5 ;;
+    start | step) steps=1000 ;;
+    save) steps=1000 save_every=5 ;;
     eval) steps=100 tests=4000 eval_every=1 save_every=4 ;;
     end) steps=200 late="-x DDP_SLOW_END=2 -x LD_PRELOAD=$DDP_SLOW_END_LIBRARY" ;;
     slow) steps=200 hidden=512,256 ;;
     *) fail "phase '$1'" ;;
     esac
-    small="$common --set train.steps=$steps --set data.test_samples=$tests --set train.eval_every=$eval_every
+    small="run.yaml $common --set data.test_samples=$tests --set train.eval_every=$eval_every
         --set checkpoint.every_steps=$save_every --set model.hidden=[$hidden]"
-    last=checkpoints/ckpt-$(printf '%012d' $steps).h5
-    if [ ! -e "whole.$1" ]; then
-        run 0 on node1 "$program" $small --out "whole.$1"
-        weights >"whole.$1/weights"
+    if [ "$kind" != slow ] && [ "$1" != end ]; then
+        steps=10000000
     fi
-    read -r whole <"whole.$1/weights"
+    echo "train: {steps: $steps}" >run.yaml
+}
+
+# whole: the run that nothing disturbs, on one rank, some steps beyond what was saved
+whole()
+{
+    if [ $steps -eq 10000000 ]; then
+        steps=$(($(newest_step) + 25))
+        echo "train: {steps: $steps}" >run.yaml
+    fi
+    last=checkpoints/ckpt-$(printf '%012d' $steps).h5
+    rm -rf whole
+    run 0 on node1 "$program" $small --out whole
+    whole=$(weights)
 }
 
 is_command()
@@ -63,8 +74,14 @@ now_ms()
 # saved STEP: a checkpoint of that step or a later one is there, or the run has ended
 saved()
 {
-    newest=$(readlink disk/a/checkpoints/latest.h5 | tr -dc 0-9)
-    [ "${newest:-000}" -ge "$1" ] 2>/dev/null || job_has_ended
+    [ "$(newest_step)" -ge "$1" ] || job_has_ended
+}
+
+# newest_step: that was saved, or 0
+newest_step()
+{
+    newest=$(readlink disk/a/checkpoints/latest.h5 | sed 's/^ckpt-0*\([0-9]*\)\.h5$/\1/')
+    echo "${newest:-0}"
 }
 
 job_has_ended()
@@ -122,7 +139,11 @@ observe()
     line_ms=
     until job_has_ended && no_job_runs; do
         seen_line
-        [ $(($(now_ms) - fault_ms)) -lt 90000 ] || break
+        if [ $(($(now_ms) - fault_ms)) -ge 90000 ]; then
+            fail 'it does not end'
+            kill -9 "$job" $(program_pids) 2>/dev/null
+            break
+        fi
         sleep 0.05
     done
     seen_line
@@ -147,12 +168,13 @@ the_line()
 # goes_on: what is left, on another number of ranks, to the same end
 goes_on()
 {
+    whole
     draw 2
     start=$program
     [ "$drawn" -eq 0 ] || start="mpirun --host node2:1,node3:2 $program"
     run 0 on node2 $start $small --out disk/a --resume auto
     [ "$(weights)" = "$whole" ] && [ -n "$whole" ] || { fail "weights '$(weights)' instead of '$whole'"; cat err; }
-    cmp "whole.$phase/$last" "disk/a/$last" || fail 'the last file is another one'
+    cmp "whole/$last" "disk/a/$last" || fail 'the last file is another one'
     [ -z "$(find disk/a -name '.*.tmp-*')" ] || fail 'a temporary file stays'
 }
 
@@ -175,8 +197,8 @@ one()
     observe
     ! is_command "mend_$kind" || "mend_$kind"
     line=$(the_line | tail -n 1)
-    "check_$kind"
     cp err "err.$kind.$phase"
+    "check_$kind"
     goes_on
     [ $failed -eq 0 ] || { echo "FAILED: $kind $phase, DDP_TEST_SEED=$began_with: $line"; cat "err.$kind.$phase"; }
     echo "| $kind | $phase | rank $rank on $host | ${line_ms:--} | $end_ms | $code | $(echo "$line" | sed 's/^[^:]*: //; s/; go on.*//') |"

@@ -110,11 +110,14 @@ host_pids()
     done
 }
 
-# host_kill HOST: all that runs there ends at once; its kernel goes on and tells the others so
+# host_kill HOST: all that runs there ends, in one moment; its kernel goes on and tells the others so
 host_kill()
 {
-    for host_pid in $(host_pids "$1"); do
-        kill -9 "$host_pid" 2>/dev/null
+    for host_round in 1 2 3; do # what was about to start something has started it
+        host_victims=$(host_pids "$1")
+        [ -n "$host_victims" ] || break
+        # shellcheck disable=SC2086 # a list
+        kill -9 $host_victims 2>/dev/null
     done
 }
 

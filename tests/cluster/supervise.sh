@@ -10,6 +10,7 @@ set -u
 small="--set data.kind=shapes --set data.samples=200 --set data.test_samples=64 --set train.batch=60
     --set train.micro_batch=8 --set model.kind=mlp --set model.hidden=[100,16] --set model.dropout=0.2
     --set train.eval_every=100000 --set checkpoint.every_epochs=0 --set ddp.timeout_s=30 --log warn"
+steps= # of a run that began without an end
 fast="--backoff 0.02 --backoff-max 0.1 --max-restarts 100"
 
 # settings STEPS SAVE_EVERY: and the run that nothing disturbs
@@ -21,9 +22,42 @@ settings()
     whole=$(weights)
 }
 
+# endless SAVE_EVERY: a run that does not end before its last fault has come; each start reads run.yaml
+endless()
+{
+    small="run.yaml $small --set schedule.kind=constant --set checkpoint.every_steps=$1"
+    echo 'train: {steps: 10000000}' >run.yaml
+}
+
+# freeze RANK: the run stands still, and its next start has an end; then there is time for the last fault
+freeze()
+{
+    victim=$(rank_pid "$1")
+    kill -STOP "$victim" || fail "rank $1 does not run"
+    steps=$(($(newest_step) + 200))
+    echo "train: {steps: $steps}" >run.yaml
+}
+
+# undisturbed: from the start to the same end
+undisturbed()
+{
+    last=checkpoints/ckpt-$(printf '%012d' "$steps").h5
+    mv out out.supervise
+    mv err err.supervise
+    run 0 on node1 "$program" $small --out whole
+    whole=$(weights)
+    mv out.supervise out
+    mv err.supervise err
+}
+
 newest()
 {
     find a/checkpoints -name 'ckpt-*.h5' 2>/dev/null | sort | tail -n 1
+}
+
+newest_step()
+{
+    newest | sed 's/.*ckpt-0*\([0-9]*\)\.h5$/\1/'
 }
 
 is_saved()
@@ -54,12 +88,13 @@ supervised()
     faults=0
 }
 
-# ends_alike: with the weights and the last file of the other run
+# ends_alike: with the weights and the last file of the run that nothing disturbs
 ends_alike()
 {
     wait "$supervisor"
     got=$?
     [ $got -eq 0 ] || { fail "exit status $got"; cat err; }
+    [ -z "$steps" ] || undisturbed
     ends_with "$whole"
     cmp "whole/$last" "a/$last" || fail 'the last file is another one'
     nothing_left 10
@@ -110,14 +145,15 @@ told=
 left_out()
 {
     hosts_up 3
-    settings 240 20
+    endless 20
     printf 'node1 slots=2\nnode2 slots=2\nnode3 slots=2\n' >list
     supervised --hostfile list -- mpirun -np 6 "$program" $small --out a
-    for n in 1 2; do
-        await_save
-        kill -9 "$(rank_pid 5)" || fail "kill $n: of nobody"
-        faults=$n
-    done
+    await_save
+    kill -9 "$(rank_pid 5)" || fail 'of nobody'
+    faults=1
+    await_save
+    freeze 5
+    kill -9 "$victim"
     ends_alike
     holds err 'supervise: node3 has failed twice and is left out: 4 ranks from now on'
     holds a.supervise.jsonl '"ranks":4,"hosts":\["node1","node2"\],"left_out":\["node3"\],"next":"done"'
@@ -128,9 +164,10 @@ power()
 {
     hosts_up 3
     small="$small --set ddp.timeout_s=5"
-    settings 160 20
+    endless 20
     supervised -- mpirun --host node1:2,node2:2,node3:2 -np 6 "$program" $small --out a
     await_save
+    freeze 5
     host_off node3
     ends_alike
     holds err 'supervise: node3 has failed twice and is left out: 4 ranks from now on'
@@ -142,13 +179,12 @@ slurm_job()
 {
     hosts_up 2
     slurm_up
-    small="$small --set schedule.kind=constant --set checkpoint.every_steps=20"
-    echo 'train: {steps: 10000000}' >run.yaml
+    endless 20
     cat >job <<END
 #!/bin/bash
 trap 'kill -USR1 \$supervisor' USR1
-[ "\${SLURM_RESTART_COUNT:-0}" = 0 ] || until [ -e go ]; do sleep 0.1; done
-"$program" supervise $fast -- srun -K --mpi=pmix "$program" run.yaml $(echo $small) --out a &
+[ "\${SLURM_RESTART_COUNT:-0}" = 0 ] || until [ -e "$folder/go" ]; do sleep 0.1; done
+"$program" supervise $fast -- srun -K --mpi=pmix "$program" $(echo $small) --out a &
 supervisor=\$!
 wait \$supervisor; status=\$?
 while kill -0 \$supervisor 2>/dev/null; do wait \$supervisor; status=\$?; done
@@ -164,18 +200,16 @@ END
     await_save
     slurm scancel -b -s USR1 "$number"
     await 60 grep -q 'ended with 75' told || fail 'it does not stop'
-    before=$(basename "$(newest)" .h5)
-    steps=$(($(echo "${before#ckpt-}" | sed 's/^0*//') + 100))
+    steps=$(($(newest_step) + 200))
     echo "train: {steps: $steps}" >run.yaml
     : >go
-    await_job "$number" COMPLETED 90
-    run 0 on node1 "$program" run.yaml $small --out whole
-    whole=$(weights)
+    await_job "$number" COMPLETED 120
     cp told out
+    : >err
+    undisturbed
     holds out 'ended with 0'
     sed -i '/^ended with/d' out
     ends_with "$whole"
-    last=checkpoints/ckpt-$(printf '%012d' "$steps").h5
     cmp "whole/$last" "a/$last" || fail 'the last file is another one'
     [ "$(grep -o '"code":[0-9]*' a.supervise.jsonl | tr -d '\n')" = '"code":137"code":75"code":0' ] ||
         { fail 'another history'; cat a.supervise.jsonl told; }
