@@ -19,6 +19,22 @@ double ddp_json_at(const cJSON *list, int i)
     return cJSON_IsNumber(item) ? item->valuedouble : NAN;
 }
 
+const cJSON *ddp_json_first(const cJSON *list)
+{
+    return cJSON_IsArray(list) ? list->child : NULL;
+}
+
+double ddp_json_next(const cJSON **at_p)
+{
+    const cJSON *item = *at_p;
+
+    if (item == NULL) {
+        return NAN;
+    }
+    *at_p = item->next;
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
 void ddp_json_text(const cJSON *object, const char *name, char *to, size_t size)
 {
     const char *found = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));

@@ -170,18 +170,18 @@ static void even_buckets(reader_t *reader)
  * in proportion. */
 static void stamped_buckets(reader_t *reader)
 {
-    ddp_plan_run_t *run    = reader->run;
-    const cJSON    *ready  = cJSON_GetObjectItemCaseSensitive(reader->bucket_times, "ready_ms");
-    const cJSON    *bytes  = cJSON_GetObjectItemCaseSensitive(reader->bucket_times, "bytes");
-    const step_t   *step   = &reader->bucket_step;
-    const double    hidden = run->is_gpu ? 0 : step->hidden_s;
-    const double    end    = step->forward_s + step->backward_s;
-    const double    pure   = run->backward_s / (run->backward_s + hidden);
+    ddp_plan_run_t *run  = reader->run;
+    const cJSON  *ready  = ddp_json_first(cJSON_GetObjectItemCaseSensitive(reader->bucket_times, "ready_ms"));
+    const cJSON  *bytes  = ddp_json_first(cJSON_GetObjectItemCaseSensitive(reader->bucket_times, "bytes"));
+    const step_t *step   = &reader->bucket_step;
+    const double  hidden = run->is_gpu ? 0 : step->hidden_s;
+    const double  end    = step->forward_s + step->backward_s;
+    const double  pure   = run->backward_s / (run->backward_s + hidden);
 
     for (size_t b = 0; b < run->n; b++) {
-        const double before = (end - ddp_json_at(ready, (int)b) / 1e3) * pure;
+        const double before = (end - ddp_json_next(&ready) / 1e3) * pure;
 
-        run->bucket[b].bytes    = or_zero(ddp_json_at(bytes, (int)b));
+        run->bucket[b].bytes    = or_zero(ddp_json_next(&bytes));
         run->bucket[b].before_s = fmin(fmax(or_zero(before), 0), run->backward_s);
         if (b > 0) { /* the order in which they are launched */
             run->bucket[b].before_s = fmin(run->bucket[b].before_s, run->bucket[b - 1].before_s);
