@@ -40,7 +40,7 @@ static bool wait_for(note_t *note)
     int             error = 0;
     bool            is_done;
 
-    (void)clock_gettime(CLOCK_REALTIME, &until);
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
     ns = until.tv_nsec + LIMIT_NS;
     until.tv_sec += (time_t)(ns / NS_PER_S);
     until.tv_nsec = (long)(ns % NS_PER_S);
@@ -55,8 +55,9 @@ static bool wait_for(note_t *note)
 
 void ddp_event_fail(const ddp_run_t *run, const char *line)
 {
-    note_t   *note = NULL;
-    pthread_t thread;
+    note_t            *note = NULL;
+    pthread_condattr_t attributes;
+    pthread_t          thread;
 
     /* elsewhere the same path may be the folder of another run */
     if (run->folder[0] == '\0' || ddp_comm_machine(run->comm) != 0) {
@@ -71,7 +72,10 @@ void ddp_event_fail(const ddp_run_t *run, const char *line)
     (void)cJSON_AddStringToObject(note->event, "error", line);
     ddp_events_time(note->event);
     (void)pthread_mutex_init(&note->lock, NULL);
-    (void)pthread_cond_init(&note->done, NULL);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* the time of day may be set meanwhile */
+    (void)pthread_cond_init(&note->done, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
     if (pthread_create(&thread, NULL, write_note, note) != 0) {
         cJSON_Delete(note->event);
     } else {

@@ -195,6 +195,38 @@ check_clock()
     check_rank
 }
 
+# A host whose time of day is a day ahead or behind, and files whose times are in the wrong order: the ranks there are lost and
+# named as ever, and the run goes on at the last step.
+before_time()
+{
+    wrong_s=86400
+    draw 2
+    [ "$drawn" -eq 0 ] || wrong_s=-86400
+    echo "[ \"\$(hostname)\" != $host ] || export DDP_WRONG_TIME=$wrong_s LD_PRELOAD=$DDP_WRONG_TIME_LIBRARY; exec \"\$@\"" >as.sh
+}
+
+do_time()
+{
+    told_ms=$(tail -n 1 disk/a/metrics.jsonl | sed -n 's/.*"time":\([0-9]*\).*/\1000/p')
+    do_rank
+}
+
+mend_time()
+{
+    for stamped in $(find disk/a/checkpoints -name 'ckpt-*.h5' -type f | sort -r); do
+        touch "$stamped"
+        sleep 0.02 # the last step has the oldest file
+    done
+}
+
+check_time()
+{
+    off_s=$(((told_ms - fault_ms) / 1000))
+    [ "$host" = node1 ] || wrong_s=0 # rank 0 tells the time
+    [ $((off_s - wrong_s)) -le 60 ] && [ $((off_s - wrong_s)) -ge -60 ] || fail "times are off by $off_s s, not by $wrong_s s"
+    check_rank
+}
+
 # The disk of the checkpoints gets full.
 before_disk()
 {

@@ -11,6 +11,7 @@ set -u
 . "$cluster_here/fault_kinds.sh"
 
 : "${DDP_SLOW_END_LIBRARY:=$(dirname "$program")/tests/cluster/libslow_end.so}" # beside a program that was built here
+: "${DDP_WRONG_TIME_LIBRARY:=$(dirname "$program")/tests/cluster/libwrong_time.so}"
 limit=3 # s: ddp.timeout_s
 slack=20 # s: for a machine that has other things to do
 hosts_of_ranks='node1 node1 node2 node2 node3'
@@ -227,11 +228,11 @@ case $case in
 */*) one "${case%/*}" "${case#*/}" ;;
 killed) some $(every 'rank daemon mpirun host' 'start step save eval end') ;;
 silent) some $(every 'stop cut power' 'step save eval') ;;
-goes_on) some slow/slow slow/eval clock/step clock/eval disk/step disk/save ;;
+goes_on) some slow/slow slow/eval clock/step clock/eval time/step time/save time/eval disk/step disk/save ;;
 begin) some config/start build/start memory/start memory/step memory/save memory/eval ;;
 all)
     for pair in $(every 'rank daemon mpirun host stop cut power memory disk' 'start step save eval end') slow/slow slow/eval \
-        clock/step config/start build/start; do
+        clock/step clock/eval time/step time/save time/eval config/start build/start; do
         one "${pair%/*}" "${pair#*/}"
     done
     ;;
