@@ -277,7 +277,9 @@ mend_memory()
 
 check_memory()
 {
+    # a group that was small from the start: it is ended at once, or sees that it is
     [ "$phase" = start ] && [ -z "$line" ] && grep -q "process rank $rank .*on node $host exited on signal 9" err ||
+        [ "$phase" = start ] && grep -q "^ddptrain.*@$host\]: memory: the run needs .* are free" err ||
         named 0 "rank $rank on $host has ended (pid $victim$([ "$rank" -eq 4 ] || echo '.*out of memory')"
 }
 
