@@ -196,7 +196,7 @@ check_clock()
 }
 
 # A host whose time of day is a day ahead or behind, and files whose times are in the wrong order: the ranks there are lost and
-# named as ever, and the run goes on at the last step.
+# named as ever, and the run goes on.
 before_time()
 {
     wrong_s=86400
