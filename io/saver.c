@@ -9,10 +9,12 @@
 #include "base/clock.h"
 #include "base/convert.h"
 #include "base/log.h"
+#include "base/progressed.h"
 #include "base/thread.h"
 #include "io/saver_internal.h"
 
-#define POLL_US 500
+#define POLL_US       500
+#define TOUCHED_BYTES ((size_t)64 << 20) /* at a time */
 
 size_t ddp_saver_bytes(const ddp_tensor_desc_t *tensors, size_t n_tensors, size_t n_slots)
 {
@@ -32,6 +34,19 @@ out:
 static const ddp_allocator_t *snapshot_memory(const ddp_saver_t *saver)
 {
     return saver->params.memory != NULL ? saver->params.memory : ddp_allocator_private();
+}
+
+/* Take all pages now, or the first save would stand still for it. */
+static void touch(char *memory, size_t bytes)
+{
+    while (bytes > 0) {
+        const size_t n = bytes < TOUCHED_BYTES ? bytes : TOUCHED_BYTES;
+
+        memset(memory, 0, n);
+        memory += n;
+        bytes -= n;
+        ddp_progressed();
+    }
 }
 
 /* What of a rank of the writing machine can fail. */
@@ -56,7 +71,7 @@ static ddp_status_t prepare(ddp_saver_t *saver)
         }
         DDP_TRY(status);
         saver->snapshot = part;
-        memset(part, 0, bytes); /* taken now, or the first save would stand still for it */
+        touch(part, bytes);
     }
     DDP_TRY(start_thread(saver));
 out:

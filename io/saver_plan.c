@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/convert.h"
+#include "base/progressed.h"
 #include "io/saver_internal.h"
 
 #define PASS_FLOATS ((size_t)1 << 18)
@@ -228,6 +229,7 @@ ddp_status_t ddp_saver_copy(ddp_saver_t *saver)
             passed += part->count;
         } else if (saver->is_writer && part->writer == saver->rank) {
             DDP_TRY(read_part(saver, part, 0, part->count, saver->snapshot + part->at));
+            ddp_progressed();
         }
         if (passed >= MEET_FLOATS) { /* nobody's turn is far off */
             DDP_TRY(ddp_comm_barrier(saver->params.comm));

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/progressed.h"
 #include "io/file_internal.h"
 #include "io/llmc_internal.h"
 #include "io/source_internal.h"
@@ -199,6 +200,7 @@ static uint64_t digest_mapped(uint64_t digest, const shard_t *shard)
         for (size_t i = first; i < first + END_BYTES && i < shard->map_bytes; i++) {
             digest = ddp_source_hash(digest, shard->map[i]);
         }
+        ddp_progressed(); /* a slow disk brings each place by itself */
     }
     return digest;
 }
@@ -336,6 +338,7 @@ ddp_status_t ddp_tokens_open(const ddp_tokens_params_t *params, ddp_tokens_t **t
     DDP_TRY(find_shards(tokens, params->path));
     for (size_t i = 0; i < tokens->info.shards; i++) {
         DDP_TRY(open_shard(tokens, &tokens->shards[i], params->name));
+        ddp_progressed();
     }
     DDP_TRY(count_sequences(tokens));
     snprintf(tokens->info.source, sizeof(tokens->info.source), "%s (%zu shard%s)", params->path,
@@ -481,6 +484,7 @@ ddp_status_t ddp_tokens_fetch(const ddp_tokens_t *tokens, const size_t *index, s
 
     for (size_t i = 0; i < n; i++) {
         DDP_TRY(fetch_one(tokens, tokens->first + index[i], inputs + i * context, targets + i * context));
+        ddp_progressed();
     }
 out:
     return status;

@@ -1,5 +1,6 @@
 /* What takes long says that it gets on: reading, drawing, statistics. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "io/dataset.h"
 #include "io/file_internal.h"
 #include "io/moments_internal.h"
+#include "io/tokens.h"
 #include "tests/support/ddp_test.h"
 
 static void count_call(void *ctx)
@@ -93,6 +95,51 @@ START_TEST(reading_counts)
 }
 END_TEST
 
+/* Five shards of 100 tokens: 12 sequences of 8 in each. */
+START_TEST(opening_shards_and_fetching_sequences_count)
+{
+    ddp_tokens_params_t params      = DDP_TOKENS_PARAMS_INIT;
+    ddp_tokens_t       *tokens      = NULL;
+    const uint16_t      shard[100]  = {0};
+    const size_t        index[7]    = {0, 59, 12, 11, 30, 30, 1};
+    int32_t             inputs[56]  = {0};
+    int32_t             targets[56] = {0};
+    char                path[]      = "progress.XXXXXX";
+    char                name[64];
+    size_t              calls = 0;
+
+    ck_assert_ptr_nonnull(mkdtemp(path));
+    for (int i = 0; i < 5; i++) {
+        FILE *file;
+
+        snprintf(name, sizeof(name), "%s/%d.bin", path, i);
+        file = fopen(name, "wb");
+        ck_assert_ptr_nonnull(file);
+        ck_assert_uint_eq(fwrite(shard, sizeof(shard[0]), 100, file), 100);
+        ck_assert_int_eq(fclose(file), 0);
+    }
+    snprintf(name, sizeof(name), "%s/*.bin", path);
+    params.format  = DDP_TOKENS_UINT16;
+    params.path    = name;
+    params.context = 8;
+    params.vocab   = 256;
+    ddp_progressed_hook(count_call, &calls);
+    ddp_assert_ok(ddp_tokens_open(&params, &tokens));
+    ck_assert_uint_ge(calls, 5 * 64); /* each place that the digest looks at */
+    ck_assert_uint_eq(ddp_tokens_info(tokens)->sequences, 60);
+    calls = 0;
+    ddp_assert_ok(ddp_tokens_fetch(tokens, index, 7, inputs, targets));
+    ck_assert_uint_ge(calls, 7);
+    ddp_progressed_unhook(&calls);
+    ddp_tokens_close(&tokens);
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof(name), "%s/%d.bin", path, i);
+        (void)unlink(name);
+    }
+    (void)rmdir(path);
+}
+END_TEST
+
 static void *progress_elsewhere(void *unused)
 {
     (void)unused;
@@ -128,6 +175,7 @@ int main(void)
     tcase_add_test(tcase, loading_pictures_counts);
     tcase_add_test(tcase, statistics_of_floats_count);
     tcase_add_test(tcase, reading_counts);
+    tcase_add_test(tcase, opening_shards_and_fetching_sequences_count);
     tcase_add_test(tcase, what_other_threads_do_does_not_count);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);

@@ -2,7 +2,9 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/progressed.h"
 #include "io/saver.h"
+#include "io/saver_internal.h"
 #include "tests/io/checkpoint_file.h"
 
 static char top[IO_TEST_PATH];
@@ -186,6 +188,26 @@ START_TEST(a_rank_that_comes_late_is_no_slow_disk)
     ddp_assert_all(s.disk.calls == (rank == 0 ? 2 : 0));
     ddp_assert_all(s.disk.ns < late / 2);
     ddp_assert_all(ddp_saver_finish(s.saver) == DDP_OK);
+    close_setting(&s);
+}
+END_TEST
+
+static void count_call(void *ctx)
+{
+    ++*(size_t *)ctx;
+}
+
+/* Each array that a rank copies: a copy of much takes longer than the others wait. */
+START_TEST(copying_counts_as_progress)
+{
+    size_t    calls = 0;
+    setting_t s;
+
+    ddp_assert_all(open_setting(&s) == DDP_OK);
+    ddp_progressed_hook(count_call, &calls);
+    ddp_assert_all(ddp_saver_copy(s.saver) == DDP_OK);
+    ddp_progressed_unhook(&calls);
+    ddp_assert_all(calls >= (size == 1 ? CHECKPOINT_TENSORS : rank == 0 ? 1 : 0));
     close_setting(&s);
 }
 END_TEST
@@ -394,6 +416,7 @@ static Suite *make_suite(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, the_file_is_the_same_byte_for_byte_on_any_number_of_ranks);
     tcase_add_test(tcase, a_rank_that_comes_late_is_no_slow_disk);
+    tcase_add_test(tcase, copying_counts_as_progress);
     tcase_add_test(tcase, a_checkpoint_restores_values_moments_and_steps_on_every_machine);
     tcase_add_test(tcase, weights_only_leave_moments_and_what_the_file_lacks);
     tcase_add_test(tcase, the_newest_and_the_best_stay);
