@@ -308,7 +308,7 @@ START_TEST(a_reader_must_be_there)
     ddp_assert_fails(ddp_weights_open(data("plain.h5"), &params, &w), DDP_ERR_UNSUPPORTED,
                      "no program is named");
     params.reader = "./nowhere";
-    ddp_assert_fails(ddp_weights_open(data("plain.h5"), &params, &w), DDP_ERR_SYSTEM, "'./nowhere': No such");
+    ddp_assert_fails(ddp_weights_open(data("plain.h5"), &params, &w), DDP_ERR_SYSTEM, "'./nowhere': no such");
     params.reader = "/bin/true";
     ddp_assert_fails(ddp_weights_open(data("plain.h5"), &params, &w), DDP_ERR_FORMAT, "broke off");
     params.struct_size = 1;
