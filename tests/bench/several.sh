@@ -24,7 +24,7 @@ steps()
 # ratio A B
 ratio()
 {
-    echo "$1 $2" | awk '{ printf "%.3f\n", $2 > 0 ? $1 / $2 : 0 }'
+    echo "$1 $2" | awk '{ printf "%.3f\n", ($2 > 0 ? $1 / $2 : 0) }'
 }
 
 comm()
