@@ -1,6 +1,5 @@
 #include "launcher/child.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,7 +15,9 @@
 #include "base/call.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "base/utf8.h"
+#include "launcher/processes.h"
 
 #define POLL_NS ((int64_t)20 * DDP_NS_PER_MS)
 /* mpirun takes up to five seconds to end its ranks; a second signal within the first makes it leave them. */
@@ -170,65 +171,50 @@ static void rest(void)
     (void)nanosleep(&time, NULL);
 }
 
-/* Which processes: what is 0 or "" does not matter. */
+/* Which processes: what is 0 or NULL does not matter. */
 typedef struct which {
     pid_t       parent, session;
-    const char *name; /* how it begins; or NULL */
-    const char *but;  /* how it does not; or NULL */
+    const char *begin; /* how the name begins */
+    const char *only;  /* the name */
+    const char *but;   /* what is not the name */
 } which_t;
 
-/* By a line of /proc/PID/stat, "pid (name) state parent group session ...". */
-static bool is_one(const char *text, const which_t *which)
-{
-    const char *begin   = strchr(text, '(');
-    const char *end     = strrchr(text, ')'); /* names may have one */
-    int         parent  = 0;
-    int         session = 0;
-    char        state   = 'Z';
+typedef struct signalling {
+    const which_t *which;
+    int            number;
+    size_t         n; /* so far */
+} signalling_t;
 
-    return begin != NULL && end != NULL && sscanf(end + 1, " %c %d %*d %d", &state, &parent, &session) == 3 &&
-           state != 'Z' && (which->parent == 0 || which->parent == parent) &&
-           (which->session == 0 || which->session == session) &&
-           (which->name == NULL || begins(begin + 1, which->name)) &&
-           (which->but == NULL || !begins(begin + 1, which->but));
+static void signal_one(void *signalling_p, const ddp_process_t *process)
+{
+    signalling_t  *signalling = signalling_p;
+    const which_t *which      = signalling->which;
+
+    if (process->state != 'Z' && (which->parent == 0 || which->parent == process->parent) &&
+        (which->session == 0 || which->session == process->session) &&
+        (which->begin == NULL || begins(process->name, which->begin)) &&
+        (which->only == NULL || strcmp(process->name, which->only) == 0) &&
+        (which->but == NULL || strcmp(process->name, which->but) != 0)) {
+        (void)kill(process->pid, signalling->number);
+        signalling->n++;
+    }
 }
 
 /* Send `number` to each of these that runs; 0 only looks.
  * @return how many there are */
 static size_t signal_these(const which_t *which, int number)
 {
-    DIR           *processes = opendir("/proc");
-    size_t         n         = 0;
-    struct dirent *entry;
-    char           path[300];
+    signalling_t signalling = {.which = which, .number = number};
 
-    while (processes != NULL && (entry = readdir(processes)) != NULL) {
-        FILE *file;
-        char  text[512] = "";
-
-        (void)snprintf(path, sizeof(path), "/proc/%s/stat", entry->d_name);
-        file = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? fopen(path, "re") : NULL;
-        if (file == NULL) {
-            continue;
-        }
-        (void)fgets(text, sizeof(text), file);
-        (void)fclose(file);
-        if (is_one(text, which)) {
-            (void)kill((pid_t)strtol(entry->d_name, NULL, 10), number);
-            n++;
-        }
-    }
-    if (processes != NULL) {
-        (void)closedir(processes);
-    }
-    return n;
+    ddp_processes_each(signal_one, &signalling);
+    return signalling.n;
 }
 
 /* End all of a session. Killed, srun would leave its tasks. */
 static void end_session(pid_t session)
 {
-    const which_t srun     = {.session = session, .name = "srun)"};
-    const which_t others   = {.session = session, .but = "srun)"};
+    const which_t srun     = {.session = session, .only = "srun"};
+    const which_t others   = {.session = session, .but = "srun"};
     const int64_t begun    = ddp_clock_ns();
     bool          is_asked = false;
 
@@ -320,10 +306,11 @@ ddp_status_t ddp_child_start(const ddp_child_t *child, pid_t *pid_p)
     if (other == 0) {
         guard(parent, pid);
     }
-    if (other < 0) {
-        status =
-            ddp_fail(DDP_ERR_SYSTEM, "no process to guard '%s': %s", child->argv[0], ddp_errno_text(errno));
-        (void)kill(pid, SIGKILL);
+    status = other > 0 ? ddp_fault("guard", 0)
+                       : ddp_fail(DDP_ERR_SYSTEM, "no process to guard '%s': %s", child->argv[0],
+                                  ddp_errno_text(errno));
+    if (status != DDP_OK) {
+        ddp_child_clean_up(); /* the command, and what it has begun */
         goto out;
     }
     *pid_p = pid;
@@ -336,7 +323,7 @@ out:
 
 size_t ddp_child_count(pid_t parent, const char *name)
 {
-    return signal_these(&(which_t){.parent = parent, .name = name}, 0);
+    return signal_these(&(which_t){.parent = parent, .begin = name}, 0);
 }
 
 /* Also what comes up when its parent dies. */

@@ -52,7 +52,7 @@ ddp_status_t ddp_child_run(const ddp_child_t *child, ddp_child_end_t *end_p, int
  * nothing to read (`progress` and `timeout_s` are not used), and, when it has ended and was waited for,
  * kill and bury what it left behind on this machine. Signals are the caller's affair; the process has none
  * caught or blocked.
- * @return DDP_ERR_SYSTEM: it could not be started
+ * @return DDP_ERR_SYSTEM: it could not be started, or not be guarded; nothing of it is running
  */
 ddp_status_t ddp_child_start(const ddp_child_t *child, pid_t *pid_p) DDP_NODISCARD;
 void         ddp_child_clean_up(void);

@@ -71,6 +71,9 @@ usage()
     run 0 "$program" supervise --help
     holds out '--max-restarts N'
     [ ! -s err ] || fail '--help says'
+    DDP_FAULT=guard:0 run 1 "$program" supervise --history other -- sleep "4321.$$" # it is not run without
+    has 'guard: planted'
+    ! pgrep -fx "sleep 4321.$$" >/dev/null || fail 'it runs all the same'
     run 127 "$program" supervise --history history -- ./nothing
     has 'ddptrain: ./nothing: no such file or directory'
     has 'gives up: the command cannot be run'
@@ -223,11 +226,14 @@ END
     done
     kill -USR1 $pid
     ends_with_code 75
-    # killed, it takes its command with it, and all that this has started, also in groups of their own
+    # killed, it takes its command with it, and all that this has started, also in groups of their own, whatever their names
     rm -f ready
+    cp "$(command -v sleep)" "$(printf 'odd) Z\n1')"
     cat >job.sh <<'END'
 sleep 1000 &
 echo $! >all
+./odd* 1000 &
+echo $! >>all
 timeout 1000 sh -c 'echo $$ >>all; sleep 1000 & echo $! >>all; mv all ready; wait'
 echo never >>ready
 END
@@ -235,7 +241,7 @@ END
     until_there ready
     kill -KILL $pid
     wait $pid 2>/dev/null
-    [ "$(grep -c '' ready)" -eq 3 ] || fail 'not three processes'
+    [ "$(grep -c '' ready)" -eq 4 ] || fail 'not four processes'
     for left in $(cat ready); do
         gone "$left"
     done
