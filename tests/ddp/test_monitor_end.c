@@ -6,7 +6,8 @@
 #include "ddp/monitor.h"
 #include "tests/support/ddp_test.h"
 
-#define TIMEOUT_MS 500
+/* After half of it another rank speaks too, where the thread of the first is kept from running. */
+#define TIMEOUT_MS 2000
 
 static atomic_int said, left;
 
