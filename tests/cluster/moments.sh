@@ -54,7 +54,7 @@ mpi_names()
     grep -q "process rank $rank with PID [0-9]* on node $host exited on signal 9" err
 }
 
-# one PERCENT: of the run's time, and the rank is killed
+# one PERMILLE: of the run's time, and the rank is killed
 one()
 {
     draw 3
