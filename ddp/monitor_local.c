@@ -26,19 +26,20 @@ _Static_assert(sizeof(pidfd_info_t) == 64, "PIDFD_INFO_SIZE_VER0");
 /* Field `number` of /proc/PID/stat, counted as in proc(5); fields before the 3rd cannot be asked for. */
 static bool read_stat(int pid, int number, char *text, size_t size)
 {
-    char  path[40], line[1024];
-    char *at = NULL;
-    FILE *file;
+    char   path[40], all[1024];
+    char  *at = NULL;
+    size_t bytes;
+    FILE  *file;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     file = fopen(path, "re");
     if (file == NULL) {
         return false;
     }
-    if (fgets(line, sizeof(line), file) != NULL) {
-        at = strrchr(line, ')'); /* a name may hold anything */
-    }
-    (void)fclose(file); /* was only read */
+    bytes      = fread(all, 1, sizeof(all) - 1, file);
+    all[bytes] = '\0';
+    at         = strrchr(all, ')'); /* a name may hold anything, also the end of a line */
+    (void)fclose(file);             /* was only read */
     for (int field = 2; at != NULL && field < number; field++) {
         at = strchr(at + 1, ' ');
     }

@@ -1,8 +1,11 @@
-/* What the kernel says of processes that it has ended, from files made here. */
+/* What the kernel says of processes: of those it has ended, from files made here, and of stopped ones. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ddp/monitor_internal.h"
@@ -93,6 +96,29 @@ START_TEST(a_kernel_that_tells_nothing_has_killed_nobody)
 }
 END_TEST
 
+/* Names may look like what follows them, and have an end of a line. */
+START_TEST(a_stopped_process_is_seen_whatever_its_name)
+{
+    static const char *const name[] = {"plain", "a) R 1", "a) R\n1 (b"};
+
+    for (size_t i = 0; i < sizeof(name) / sizeof(name[0]); i++) {
+        const pid_t pid = fork();
+        int         how = 0;
+
+        if (pid == 0) {
+            (void)prctl(PR_SET_NAME, name[i]);
+            (void)raise(SIGSTOP);
+            _exit(0);
+        }
+        ck_assert_int_eq(waitpid(pid, &how, WUNTRACED), pid);
+        ck_assert(WIFSTOPPED(how) && ddp_process_is_stopped((int)pid));
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pid, &how, 0), pid);
+        ck_assert(!ddp_process_is_stopped((int)pid));
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("monitor_local");
@@ -103,6 +129,7 @@ int main(void)
     tcase_add_test(tcase, so_is_one_of_the_memory_controller_of_version_1);
     tcase_add_test(tcase, so_is_one_of_another_group_of_the_machine);
     tcase_add_test(tcase, a_kernel_that_tells_nothing_has_killed_nobody);
+    tcase_add_test(tcase, a_stopped_process_is_seen_whatever_its_name);
     suite_add_tcase(suite, tcase);
     return ddp_test_run(suite);
 }
