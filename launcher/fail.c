@@ -78,6 +78,15 @@ static void speak_once(ddp_run_t *run, ddp_status_t status, const char *line)
     }
 }
 
+/* Before there is a monitor: mpirun would wait for a host that does not answer. */
+static void end_launcher(const ddp_run_t *run, ddp_status_t status)
+{
+    if (status == DDP_ERR_TIMEOUT && run->watch.monitor == NULL && run->launch.is_managed &&
+        ddp_launch_is_local_first()) {
+        ddp_launch_end_launcher_later();
+    }
+}
+
 int ddp_run_fail(ddp_run_t *run, ddp_status_t status, bool *may_finalize_p)
 {
     char line[DDP_ERROR_LINE_SIZE];
@@ -95,6 +104,7 @@ int ddp_run_fail(ddp_run_t *run, ddp_status_t status, bool *may_finalize_p)
         usleep((useconds_t)((run->launch.is_first ? 0 : EARLY_DELAY_US) +
                             (is_news(status) ? MACHINE_DELAY_US : 0)));
         ddp_log(DDP_LOG_ERROR, "%s", line);
+        end_launcher(run, status);
         return code;
     }
     if (!run->is_training && status != DDP_ERR_TIMEOUT && choose_speaker(run, status, &is_mine, &code)) {
@@ -105,5 +115,6 @@ int ddp_run_fail(ddp_run_t *run, ddp_status_t status, bool *may_finalize_p)
         return code;
     }
     speak_once(run, status, line);
+    end_launcher(run, status);
     return code;
 }

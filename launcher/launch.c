@@ -11,7 +11,8 @@
 #include "base/error.h"
 
 #define MPIRUN_DELAY_US 500000
-#define READ_S          3 /* mpirun reads nothing for two seconds while it ends ranks */
+#define LAUNCHER_S      10 /* mpirun takes up to five to end its ranks */
+#define READ_S          3  /* mpirun reads nothing for two seconds while it ends ranks */
 #define SECOND_US       1000000
 #define POLLS           10 /* a second */
 /* Slurm's own steps (batch, interactive ...) have numbers from here on. */
@@ -140,7 +141,7 @@ void ddp_launch_await_end(int seconds)
     }
 }
 
-void ddp_launch_end_launcher_later(int seconds)
+void ddp_launch_end_launcher_later(void)
 {
     const pid_t parent = getppid();
 
@@ -150,7 +151,7 @@ void ddp_launch_end_launcher_later(int seconds)
     (void)
         setsid(); /* the launcher kills its ranks with their groups, and waits until their pipes are closed */
     (void)close_range(0, ~0U, 0);
-    for (int i = 0; i < seconds * POLLS && ddp_launch_is_launcher(parent); i++) {
+    for (int i = 0; i < LAUNCHER_S * POLLS && ddp_launch_is_launcher(parent); i++) {
         usleep(SECOND_US / POLLS);
     }
     if (ddp_launch_is_launcher(parent)) {

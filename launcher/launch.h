@@ -47,10 +47,9 @@ bool ddp_launch_is_launcher(pid_t pid);
  */
 void ddp_launch_end_launcher(void);
 
-/** The same if it is still there after so many seconds, by a process that outlives this one, which is about
- * to leave: mpirun ends its ranks where it reaches them, and is left the time for it. Returns at once.
- */
-void ddp_launch_end_launcher_later(int seconds);
+/** The same if it is still there after ten seconds, by a process that outlives this one, which is about to
+ * leave: mpirun ends its ranks where it reaches them, and is left the time for it. Returns at once. */
+void ddp_launch_end_launcher_later(void);
 
 /** Wait until a launcher has read what this process wrote to stderr, which it passes on; three seconds at
  * most. */

@@ -17,8 +17,7 @@
 #define MPI_EXTRA_MS 10000
 /* All ranks wait for the same one: who sees it stopped speaks, else the first, else the lowest of each host,
  * and its exit ends the job before it is another one's turn. */
-#define TURN_US    3000000U
-#define LAUNCHER_S 10 /* mpirun takes up to five to end its ranks */
+#define TURN_US 3000000U
 /* The other ranks see no progress from a time before the disk was asked. */
 #define OTHERS_SHARE 0.8
 #define ABORT_S      5
@@ -70,7 +69,7 @@ static void leave_mpi(const ddp_run_t *run, const char *what, int limit_ms)
     usleep(TURN_US * (is_witness ? 0U : run->launch.is_first ? 1U : seen.is_lowest ? 2U : 3U));
     ddp_log(DDP_LOG_ERROR, "%s took more than %g s (ddp.timeout_s and 10 s): %s", what, limit_ms / 1e3, why);
     if (ddp_launch_is_local_first()) {
-        ddp_launch_end_launcher_later(LAUNCHER_S);
+        ddp_launch_end_launcher_later();
     }
 }
 

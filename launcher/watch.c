@@ -9,10 +9,9 @@
 #include "base/log.h"
 #include "launcher/run.h"
 
-#define OTHERS_S   5   /* for one rank to end it */
-#define MOST_OUT   160 /* of these characters are in a hint; a name is never cut */
-#define MOST_PATH  200
-#define LAUNCHER_S 10 /* for mpirun to end where it is reached */
+#define OTHERS_S  5   /* for one rank to end it */
+#define MOST_OUT  160 /* of these characters are in a hint; a name is never cut */
+#define MOST_PATH 200
 
 /* On the monitor's thread, of the one rank that speaks. */
 static void say(void *ctx, const ddp_verdict_t *verdict, const char *text)
@@ -47,7 +46,7 @@ static void end_launcher(void *ctx, bool is_speaker)
         ddp_launch_await_end(OTHERS_S);
         return;
     }
-    ddp_launch_end_launcher_later(LAUNCHER_S);
+    ddp_launch_end_launcher_later();
     ddp_launch_await_read();
     if (!is_sent_away(ctx)) {
         ddp_launch_end_launcher();
