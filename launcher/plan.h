@@ -25,7 +25,8 @@ typedef struct ddp_plan_options {
     const char   *svg;                                /* file; NULL: none */
     size_t        nodes[DDP_PLAN_MAX_NODES], n_nodes; /* ascending */
     size_t        ranks;                              /* on each node; 0: as in the run */
-    ddp_link_t    link;                               /* bytes_per_s 0: not stated */
+    ddp_link_t    link;                               /* bytes_per_s 0: not stated; without headers */
+    double        mtu;                                /* bytes; 0: the rate that was stated has no headers in it */
     uint64_t      steps;                              /* to be made here */
     double        timeout_s;
 } ddp_plan_options_t;
@@ -34,7 +35,9 @@ ddp_status_t ddp_plan_options_parse(int argc, char *const *argv, ddp_plan_option
 /** "100Gbit,2us": bits a second (Kbit, Mbit, Gbit, Tbit) and one way's latency (ns, us, ms, s).
  * @return DDP_ERR_CONFIG */
 ddp_status_t ddp_plan_parse_link(const char *text, ddp_link_t *link_p) DDP_NODISCARD;
-void         ddp_plan_help(FILE *out);
+/** The share of an Ethernet's rate that is left for what goes over TCP in frames of `mtu` bytes. Pure. */
+double ddp_plan_payload(double mtu);
+void   ddp_plan_help(FILE *out);
 
 /** The command. @return exit status: 0, 1, 2 wrong usage */
 int ddp_plan_command(int argc, char **argv);
@@ -49,7 +52,7 @@ typedef struct ddp_plan_bucket {
 typedef struct ddp_plan_run {
     char   source[DDP_PLAN_PATH]; /* folder, or "" */
     char   title[DDP_PLAN_TEXT];  /* model and data */
-    size_t ranks, machines;       /* that measured */
+    size_t ranks, machines;       /* that measured; one machine: a link would be in all times */
     size_t micro_batches;         /* V */
     double batch;                 /* samples of a step */
     size_t steps;                 /* that count */

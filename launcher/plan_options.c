@@ -13,12 +13,15 @@
 #define LEAST_BITS     1e3
 #define MOST_BITS      1e18
 #define MOST_LATENCY_S 60.0
+#define LEAST_MTU      576
+#define MOST_MTU       65535
 #define NAME           "ddptrain plan"
 
 typedef enum option_id {
     OPT_NODES,
     OPT_RANKS,
     OPT_LINK,
+    OPT_MTU,
     OPT_FROM,
     OPT_STEPS,
     OPT_TIMEOUT,
@@ -35,6 +38,7 @@ static const ddp_arg_t option_table[] = {
     [OPT_LINK]    = {"--link", "RATE,LATENCY",
                      "between nodes, one way, as in 100Gbit,2us; needed beyond one node (ddptrain doctor "
                         "measures it)"},
+    [OPT_MTU]     = {"--mtu", "BYTES", "the rate is that of Ethernet: headers of TCP take their part of it"},
     [OPT_FROM]    = {"--from", "RUN", "folder of a run to start from, in place of steps made here"},
     [OPT_STEPS]   = {"--steps", "N", "made here by one rank, without --from (default 20)"},
     [OPT_TIMEOUT] = {"--timeout", "TIME", "without a new step for so long they are given up (default 120)"},
@@ -150,22 +154,34 @@ static ddp_status_t take_file(const char *name, const char *value, const char **
     return DDP_OK;
 }
 
+/* Of each frame on the wire 14 bytes are Ethernet's header, 4 its checksum, 8 its preamble and 12 the gap to
+ * the next one (IEEE 802.3, clause 4.4.2); of what is in it 20 are IP's, 20 TCP's and 12 its time stamps'
+ * (RFC 791, 9293, 7323). */
+double ddp_plan_payload(double mtu)
+{
+    return (mtu - 20 - 20 - 12) / (mtu + 14 + 4 + 8 + 12);
+}
+
 static ddp_status_t take_option(void *ctx, size_t index, const char *value)
 {
     ddp_plan_options_t *options = ctx;
     const char         *name    = option_table[index].name;
-    uint64_t            ranks   = 0;
+    uint64_t            count   = 0;
     ddp_status_t        status  = DDP_OK;
 
     switch ((option_id_t)index) {
     case OPT_NODES:
         return take_nodes(value, options);
     case OPT_RANKS:
-        status         = ddp_args_count(name, value, 1, MOST_NODES, &ranks);
-        options->ranks = (size_t)ranks;
+        status         = ddp_args_count(name, value, 1, MOST_NODES, &count);
+        options->ranks = (size_t)count;
         return status;
     case OPT_LINK:
         return ddp_plan_parse_link(value, &options->link);
+    case OPT_MTU:
+        status       = ddp_args_count(name, value, LEAST_MTU, MOST_MTU, &count);
+        options->mtu = (double)count;
+        return status;
     case OPT_FROM:
         return take_file(name, value, &options->from);
     case OPT_STEPS:
@@ -212,6 +228,12 @@ ddp_status_t ddp_plan_options_parse(int argc, char *const *argv, ddp_plan_option
                 "several nodes need --link RATE,LATENCY, as in --link 100Gbit,2us");
     DDP_REQUIRE(options->from == NULL || (options->run.file == NULL && options->run.n_sets == 0),
                 DDP_ERR_CONFIG, "--from has a configuration of its own: without run.yaml and --set");
+    DDP_REQUIRE(options->mtu == 0 || options->link.bytes_per_s > 0, DDP_ERR_CONFIG,
+                "--mtu is about the rate of --link, which is missing");
+    if (options->mtu > 0) {
+        options->link.bytes_per_s *= ddp_plan_payload(options->mtu);
+        options->link.spread_per_s *= ddp_plan_payload(options->mtu);
+    }
 out:
     return status;
 }

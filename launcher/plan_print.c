@@ -59,11 +59,11 @@ static void print_notes(const ddp_plan_t *plan, FILE *out)
               "spread evenly\nover backward.\n",
               out);
     }
-    if (plan->options.ranks > 1 && run->ranks == run->machines) {
-        fputs(
-            "Measured with one rank on a node: what ranks of a node take from each other (memory, clock) is "
-            "not in it.\n",
-            out);
+    if (plan->options.ranks != run->ranks) {
+        fprintf(out,
+                "Measured with %zu rank%s on a node, planned with %zu: what ranks of a node take from each other "
+                "(memory,\nclock) is in it as measured.\n",
+                run->ranks, run->ranks == 1 ? "" : "s", plan->options.ranks);
     }
     if (run->is_gpu) {
         fputs("Nothing of this model was checked against GPUs.\n", out);

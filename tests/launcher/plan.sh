@@ -38,6 +38,10 @@ END
     ranks 1 0 $small --set train.steps=3 --out b
     run 0 "$program" plan --from b --nodes 1
     holds out 'does not tell when gradients were ready'
+    run 0 "$program" plan --from b --nodes 1,2 --ranks-per-node 2 --link 1Gbit,50us
+    holds out '^Measured with 1 rank on a node, planned with 2'
+    run 0 "$program" plan --from a --nodes 1
+    ! grep -q '^Measured with' out || fail 'a note where ranks are as many as measured'
 }
 
 mistakes()
@@ -46,6 +50,8 @@ mistakes()
     tells 2 'a rate in Kbit' "$program" plan --link 3
     tells 2 'each larger than the one before' "$program" plan --nodes 2,1
     tells 2 'a whole number from 1' "$program" plan --ranks-per-node 0
+    tells 2 '--mtu is about the rate of --link' "$program" plan --nodes 1 --mtu 1500
+    tells 2 'a whole number from 576' "$program" plan --mtu 60
     tells 2 'without run.yaml' "$program" plan x.yaml --from a --nodes 1
     tells 2 'without mpirun' $mpirun -np 2 "$program" plan --nodes 1
     tells 1 "'none/metrics.jsonl'" "$program" plan --from none --nodes 1

@@ -226,6 +226,23 @@ START_TEST(a_link_is_a_rate_and_a_latency)
 }
 END_TEST
 
+/* Gigabit Ethernet carries at most 941 Mbit/s over TCP with time stamps, 990 with jumbo frames: figures that
+ * iperf's users know. */
+START_TEST(headers_of_tcp_take_their_part_of_the_rate)
+{
+    char *const        argv[] = {"plan", "--link", "1Gbit,50us", "--mtu", "1500"};
+    ddp_plan_options_t options;
+
+    ck_assert_double_eq_tol(ddp_plan_payload(1500), 0.9415, 1e-4);
+    ck_assert_double_eq_tol(ddp_plan_payload(9000), 0.9900, 1e-4);
+    ddp_assert_ok(ddp_plan_options_parse(5, argv, &options));
+    ck_assert_double_eq_tol(options.link.bytes_per_s * 8, 941.5e6, 1e5);
+    ck_assert_double_eq_tol(options.link.spread_per_s * 8, 941.5e6, 1e5);
+    ddp_assert_ok(ddp_plan_options_parse(3, argv, &options));
+    ck_assert_double_eq_tol(options.link.bytes_per_s * 8, 1e9, 1);
+}
+END_TEST
+
 static void write_run(const char *folder, const char *text)
 {
     char  path[128];
@@ -238,10 +255,12 @@ static void write_run(const char *folder, const char *text)
     ck_assert_int_eq(fclose(file), 0);
 }
 
-#define START                                                                                                \
-    "{\"event\":\"start\",\"ranks\":2,\"machines\":1,\"micro_batches\":4,\"buckets\":2,\"parameters\":100,"  \
+#define START_ON(machines)                                                                                   \
+    "{\"event\":\"start\",\"ranks\":2,\"machines\":" #machines                                               \
+    ",\"micro_batches\":4,\"buckets\":2,\"parameters\":100,"                                                 \
     "\"config\":{\"train.mode\":\"ddp\",\"train.batch\":\"64\",\"ddp.bucket_cap_mb\":\"25\","                \
     "\"model.kind\":\"mlp\",\"optimizer.clip_norm\":\"0\",\"ddp.exchange\":\"measured\"}}\n"
+#define START START_ON(1)
 /* 2 micro-batches: forward 4 ms of it waiting 1, backward 10 of it 2 hidden, work 3, 1 of it exposed. */
 #define STEP                                                                                                 \
     "{\"event\":\"step\",\"step\":1,\"step_ms\":15.5,\"forward_ms\":4,\"backward_ms\":10,\"comm_ms\":4,"     \
@@ -290,6 +309,9 @@ START_TEST(a_run_that_does_not_tell_enough_is_refused)
     write_run(folder, START);
     ddp_assert_fails(ddp_plan_read(folder, &run), DDP_ERR_FORMAT, "no step");
     ddp_plan_run_free(&run);
+    write_run(folder, START_ON(2) STEP); /* what it calls its work waits for a link */
+    ddp_assert_fails(ddp_plan_read(folder, &run), DDP_ERR_FORMAT, "was made on 2 machines");
+    ddp_plan_run_free(&run);
     (void)snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(rmdir(folder), 0);
@@ -310,6 +332,7 @@ int main(void)
     tcase_add_test(tcase, buckets_are_joined_up_to_the_cap);
     tcase_add_test(tcase, rows_say_speed_up_efficiency_and_where_micro_batches_run_out);
     tcase_add_test(tcase, a_link_is_a_rate_and_a_latency);
+    tcase_add_test(tcase, headers_of_tcp_take_their_part_of_the_rate);
     tcase_add_test(tcase, a_run_is_read_without_what_it_hides);
     tcase_add_test(tcase, a_run_that_does_not_tell_enough_is_refused);
     suite_add_tcase(suite, tcase);
