@@ -26,8 +26,8 @@ typedef struct ddp_plan_options {
     size_t        nodes[DDP_PLAN_MAX_NODES], n_nodes; /* ascending */
     size_t        ranks;                              /* on each node; 0: as in the run */
     ddp_link_t    link;                               /* bytes_per_s 0: not stated; without headers */
-    double        mtu;                                /* bytes; 0: the rate that was stated has no headers in it */
-    uint64_t      steps;                              /* to be made here */
+    double        mtu;   /* bytes; 0: the rate that was stated has no headers in it */
+    uint64_t      steps; /* to be made here */
     double        timeout_s;
 } ddp_plan_options_t;
 /** @param [in] argv  argv[0] is "plan". @return DDP_ERR_CONFIG with one line */

@@ -60,10 +60,11 @@ static void print_notes(const ddp_plan_t *plan, FILE *out)
               out);
     }
     if (plan->options.ranks != run->ranks) {
-        fprintf(out,
-                "Measured with %zu rank%s on a node, planned with %zu: what ranks of a node take from each other "
-                "(memory,\nclock) is in it as measured.\n",
-                run->ranks, run->ranks == 1 ? "" : "s", plan->options.ranks);
+        fprintf(
+            out,
+            "Measured with %zu rank%s on a node, planned with %zu: what ranks of a node take from each other "
+            "(memory,\nclock) is in it as measured.\n",
+            run->ranks, run->ranks == 1 ? "" : "s", plan->options.ranks);
     }
     if (run->is_gpu) {
         fputs("Nothing of this model was checked against GPUs.\n", out);

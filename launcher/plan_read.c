@@ -259,10 +259,11 @@ ddp_status_t ddp_plan_read(const char *folder, ddp_plan_run_t *run_p)
     DDP_REQUIRE(reader->is_started, DDP_ERR_FORMAT, "'%s': no run has begun in it", folder);
     DDP_REQUIRE(!reader->is_dp, DDP_ERR_FORMAT, "'%s' was made with train.mode dp; a plan needs one with ddp",
                 folder);
-    DDP_REQUIRE(run_p->machines == 1, DDP_ERR_FORMAT,
-                "'%s' was made on %zu machines, so what its links took is in its times; a plan needs a run with "
-                "the ranks of one node",
-                folder, run_p->machines);
+    DDP_REQUIRE(
+        run_p->machines == 1, DDP_ERR_FORMAT,
+        "'%s' was made on %zu machines, so what its links took is in its times; a plan needs a run with "
+        "the ranks of one node",
+        folder, run_p->machines);
     DDP_REQUIRE(reader->n > 0, DDP_ERR_FORMAT, "'%s': no step has its times in it", folder);
     take_medians(reader);
     DDP_TRY(take_buckets(reader));
