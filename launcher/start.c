@@ -68,7 +68,7 @@ static void leave_mpi(const ddp_run_t *run, const char *what, int limit_ms)
     }
     usleep(TURN_US * (is_witness ? 0U : run->launch.is_first ? 1U : seen.is_lowest ? 2U : 3U));
     ddp_log(DDP_LOG_ERROR, "%s took more than %g s (ddp.timeout_s and 10 s): %s", what, limit_ms / 1e3, why);
-    if (ddp_launch_is_local_first()) {
+    if (seen.is_lowest) { /* one of each host, and not one that is stopped */
         ddp_launch_end_launcher_later();
     }
 }

@@ -126,6 +126,16 @@ stopped()
     [ "$(grep -c '^ddptrain' err)" -eq 1 ] && grep -q '^ddptrain.*MPI_Init took more than 12 s.*rank 2 on node2 is stopped (pid [0-9]*' err ||
         { fail 'it is not named in one line'; cat err; }
     nothing_left 10
+    # the same of the first rank of mpirun's host, while the other host is cut off: mpirun, which waits for that, is ended by the rank beside it
+    echo '[ "$PMIX_RANK" != 0 ] || { echo >there; kill -STOP $$; }; exec "$@"' >as.sh
+    start node1 mpirun --host node1:2,node2:1 sh as.sh "$program" $small --set ddp.timeout_s=2 >out 2>err
+    await 60 test -e there || fail 'no rank begins'
+    sleep 2
+    link_cut node2
+    await 60 job_has_ended || { fail 'mpirun runs after 60 s'; kill -9 "$job"; }
+    grep -q '^ddptrain.*MPI_Init took more than 12 s.*rank 0 on node1 is stopped (pid [0-9]*' err || { fail 'it is not named'; cat err; }
+    link_mend node2
+    nothing_left 10
 }
 
 echo "seed $seed"
