@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "launcher/run.h"
+#include "launcher/siblings.h"
 
 #define MACHINE_DELAY_US 200000
 #define RANK_DELAY_US    50000
@@ -82,7 +83,7 @@ static void speak_once(ddp_run_t *run, ddp_status_t status, const char *line)
 static void end_launcher(const ddp_run_t *run, ddp_status_t status)
 {
     if (status == DDP_ERR_TIMEOUT && run->watch.monitor == NULL && run->launch.is_managed &&
-        ddp_launch_is_local_first()) {
+        ddp_siblings_look().is_lowest) {
         ddp_launch_end_launcher_later();
     }
 }

@@ -120,11 +120,6 @@ void ddp_launch_end_launcher(void)
     }
 }
 
-bool ddp_launch_is_local_first(void)
-{
-    return env_number("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK") <= 0;
-}
-
 void ddp_launch_await_read(void)
 {
     int left = 0;

@@ -57,7 +57,4 @@ void ddp_launch_await_read(void);
 /** Wait until the launcher of this process has ended, so many seconds at most. */
 void ddp_launch_await_end(int seconds);
 
-/** Is this process the first that its launcher has started on this host? */
-bool ddp_launch_is_local_first(void);
-
 #endif
