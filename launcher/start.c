@@ -118,11 +118,13 @@ void ddp_run_watch_end(ddp_run_t *run)
 }
 
 /* One process without mpirun needs no daemon of Open MPI beside it, which would be left behind, and has been
- * seen to fill the memory, when the process is killed. */
+ * seen to fill the memory, when the process is killed. Such processes would all have the same folder for
+ * temporary files, which one takes away while another makes it; they need none. */
 static void stay_alone(const ddp_launch_t *launch)
 {
     if (!launch->is_managed && launch->tasks <= 1) {
         (void)setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+        (void)setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
     }
 }
 

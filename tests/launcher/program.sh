@@ -57,10 +57,12 @@ usage()
     [ ! -s err ] || { fail 'all tasks say it'; cat err; }
 }
 
-# One process starts no other: a daemon of MPI would outlive it when it is killed.
+# One process starts no other: a daemon of MPI would outlive it when it is killed. Nor does it make MPI's folder for temporary files,
+# which others that are alone would share, and take away.
 alone()
 {
-    "$program" $small --set train.steps=100000 --out alone >out 2>err &
+    mkdir temporary
+    TMPDIR=$folder/temporary "$program" $small --set train.steps=100000 --out alone >out 2>err &
     pid=$!
     tries=0
     until grep -q '"event":"step"' alone/metrics.jsonl 2>/dev/null || [ $tries -ge 300 ]; do
@@ -72,6 +74,7 @@ alone()
     wait $pid
     [ $tries -lt 300 ] || fail "no step in 30 s"
     [ ! -s children ] || fail "it started process $(cat children)"
+    [ -z "$(ls temporary)" ] || fail "it left $(ls temporary)"
 }
 
 # Each rank reads its own file and options; differences are named.
