@@ -105,6 +105,12 @@ static int silence_before(const ddp_court_t *court, int rank)
     return is_own || court->is_drowsy ? -1 : first_silent(court, view->life_ns, court->deaf_ns);
 }
 
+/* Whoever is heard of a few times a second cannot be missed sooner, whatever the limit. */
+static int64_t silence_limit(const ddp_court_t *court)
+{
+    return is_ending(court) || court->limit_ns < court->deaf_ns ? court->deaf_ns : court->limit_ns;
+}
+
 static bool is_late(const ddp_court_t *court, int rank)
 {
     return court->now_ns - court->view[rank].moved_ns > court->limit_ns;
@@ -240,9 +246,7 @@ bool ddp_monitor_judge(const ddp_court_t *court, ddp_verdict_t *verdict_p)
     if (court->is_drowsy) {
         return false;
     }
-    rank = rank >= 0
-               ? silence_before(court, rank)
-               : first_silent(court, court->now_ns, is_ending(court) ? court->deaf_ns : court->limit_ns);
+    rank = rank >= 0 ? silence_before(court, rank) : first_silent(court, court->now_ns, silence_limit(court));
     if (rank >= 0) {
         *verdict_p = ddp_monitor_blame(court, DDP_FAULT_SILENT, rank);
         return true;

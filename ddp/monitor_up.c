@@ -40,11 +40,13 @@ static bool is_sent_away(const ddp_monitor_t *monitor)
     return false;
 }
 
-/* How long who is reported to may be silent. */
+/* How long who is reported to may be silent: as the judge has it. */
 static int64_t patience_ns(const ddp_monitor_t *monitor)
 {
-    return is_sent_away(monitor) ? ddp_monitor_deaf_ns(monitor->size)
-                                 : monitor->comm->timeout_ms * DDP_NS_PER_MS;
+    const int64_t limit = monitor->comm->timeout_ms * DDP_NS_PER_MS;
+    const int64_t deaf  = ddp_monitor_deaf_ns(monitor->size);
+
+    return is_sent_away(monitor) || limit < deaf ? deaf : limit;
 }
 
 /* By then another rank of a machine speaks, if it has one that runs. */

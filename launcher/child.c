@@ -243,7 +243,7 @@ static void guard(pid_t parent, pid_t session)
     (void)prctl(PR_SET_NAME, "ddptrain-guard");
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
-    (void)prctl(PR_SET_PDEATHSIG, SIGUSR1);
+    (void)prctl(PR_SET_PDEATHSIG, SIGCONT); /* comes also where this process is stopped */
     for (int fd = 0; fd < MOST_FDS; fd++) { /* nobody waits for an end of a pipe because of this process */
         (void)close(fd);
     }

@@ -15,6 +15,7 @@
 static const int  machine_of[SIZE] = {0, 0, 1, 1, 1, 2};
 static ddp_view_t view[SIZE];
 static bool       is_drowsy;
+static double     limit_s = LIMIT_S;
 
 static int64_t ago(double seconds)
 {
@@ -51,8 +52,9 @@ static void wait_for(int rank, int other, double seconds)
 
 static ddp_verdict_t judge(void)
 {
-    const ddp_court_t court   = {view, machine_of, SIZE, NOW, LIMIT_S * SECOND, DEAF_S * SECOND, is_drowsy};
-    ddp_verdict_t     verdict = {.kind = DDP_FAULT_NONE, .rank = -1};
+    const ddp_court_t court = {
+        view, machine_of, SIZE, NOW, (int64_t)(limit_s * (double)SECOND), DEAF_S * SECOND, is_drowsy};
+    ddp_verdict_t verdict = {.kind = DDP_FAULT_NONE, .rank = -1};
 
     if (!ddp_monitor_judge(&court, &verdict)) {
         verdict.kind = DDP_FAULT_NONE;
@@ -70,6 +72,20 @@ static ddp_verdict_t expect(ddp_fault_kind_t kind, int rank)
     }
     return verdict;
 }
+
+START_TEST(a_limit_shorter_than_reports_are_apart_misses_nobody)
+{
+    begin();
+    limit_s = 0.1;
+    for (int r = 0; r < SIZE; r++) {
+        view[r].heard_ns = ago(1.9);
+    }
+    (void)expect(DDP_FAULT_NONE, -1);
+    view[5].heard_ns = ago(2.1);
+    (void)expect(DDP_FAULT_SILENT, 5);
+    limit_s = LIMIT_S;
+}
+END_TEST
 
 START_TEST(nothing_is_wrong_with_ranks_that_move)
 {
@@ -374,6 +390,7 @@ static Suite *make_suite(void)
     TCase *waits = tcase_create("waits");
 
     tcase_add_test(ends, nothing_is_wrong_with_ranks_that_move);
+    tcase_add_test(ends, a_limit_shorter_than_reports_are_apart_misses_nobody);
     tcase_add_test(ends, a_rank_that_has_ended_is_named_with_its_signal_and_place);
     tcase_add_test(ends, who_has_just_ended_may_still_have_said_why);
     tcase_add_test(ends, who_ends_in_the_shutdown_is_named_at_once_where_that_was_seen);

@@ -245,6 +245,17 @@ END
     for left in $(cat ready); do
         gone "$left"
     done
+    # also where who sees to that is stopped
+    rm -f ready
+    supervised -- sh -c 'sleep 1000 & echo $! >all; mv all ready; wait'
+    until_there ready
+    for guard in $(ps -o pid=,comm= --ppid $pid | sed -n 's/ *\([0-9]*\) ddptrain-guard/\1/p'); do
+        kill -STOP "$guard"
+    done
+    [ -n "$guard" ] || fail 'no guard'
+    kill -KILL $pid
+    wait $pid 2>/dev/null
+    gone "$(cat ready)"
     # srun gets the time to end its tasks
     rm -f ready
     cat >srun <<'END'
